@@ -1,0 +1,23 @@
+"""What a service offers: for each method, the request's class and a plain async function. Knows nothing of grpcio."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One request, one response: a protobuf message, or bytes that are one already."""
+
+    request: Any
+    handle: Callable[[Any], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamMethod:
+    """Many requests, many responses."""
+
+    request: Any
+    handle: Callable[[AsyncIterator[Any]], AsyncIterator[Any]]

@@ -1,0 +1,60 @@
+"""google.pubsub.v1.Publisher. Each method is a plain async function from request to response message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.empty_pb2 import Empty
+from google.pubsub_v1.types import pubsub
+
+from holdfast.api.grpc.methods import Method
+from holdfast.api.grpc.paging import page_of
+from holdfast.broker.wire_resources import PbTopic, topic_from_pb, topic_to_pb
+from holdfast.broker.service import Broker
+
+SERVICE = "google.pubsub.v1.Publisher"
+
+_PublishResponse: Any = pubsub.PublishResponse.pb()
+_ListTopicsResponse: Any = pubsub.ListTopicsResponse.pb()
+_ListTopicSubscriptionsResponse: Any = pubsub.ListTopicSubscriptionsResponse.pb()
+
+
+class Publisher:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def methods(self) -> dict[str, Method]:
+        return {
+            "CreateTopic": Method(PbTopic, self.create_topic),
+            "GetTopic": Method(pubsub.GetTopicRequest.pb(), self.get_topic),
+            "ListTopics": Method(pubsub.ListTopicsRequest.pb(), self.list_topics),
+            "ListTopicSubscriptions": Method(
+                pubsub.ListTopicSubscriptionsRequest.pb(), self.list_subscriptions
+            ),
+            "DeleteTopic": Method(pubsub.DeleteTopicRequest.pb(), self.delete_topic),
+            "Publish": Method(pubsub.PublishRequest.pb(), self.publish),
+        }
+
+    async def create_topic(self, request: Any) -> Any:
+        return topic_to_pb(await self._broker.create_topic(topic_from_pb(request)))
+
+    async def get_topic(self, request: Any) -> Any:
+        return topic_to_pb(self._broker.get_topic(request.topic))
+
+    async def list_topics(self, request: Any) -> Any:
+        topics = self._broker.list_topics(request.project)
+        page, token = page_of(topics, lambda topic: topic.name, request)
+        return _ListTopicsResponse(topics=[topic_to_pb(topic) for topic in page], next_page_token=token)
+
+    async def list_subscriptions(self, request: Any) -> Any:
+        names = self._broker.list_topic_subscriptions(request.topic)
+        page, token = page_of(names, str, request)
+        return _ListTopicSubscriptionsResponse(subscriptions=page, next_page_token=token)
+
+    async def delete_topic(self, request: Any) -> Any:
+        await self._broker.delete_topic(request.topic)
+        return Empty()
+
+    async def publish(self, request: Any) -> Any:
+        ids = await self._broker.publish(request.topic, request.messages, request.ByteSize())
+        return _PublishResponse(message_ids=ids)

@@ -1,0 +1,1 @@
+"""HTTP: the push endpoint and the JSON API. Each module gives its routes; the app joins them."""

@@ -1,0 +1,53 @@
+"""The HTTP application: joins the routes of the parts that run in this process, and says how they are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+import holdfast
+from holdfast.api.http.errors import error_body
+from holdfast.errors import HoldfastError
+
+Check = Callable[[], Awaitable[object]]
+
+
+def make_app(routes: Sequence[Route], checks: Mapping[str, Check]) -> Starlette:
+    """`checks` are what this process depends on, by name; each raises when it is not there."""
+
+    async def index(request: Request) -> Response:
+        paths = sorted({route.path for route in routes} | {"/healthz", "/readyz"})
+        return PlainTextResponse(f"Holdfast {holdfast.__version__}\n\n" + "\n".join(paths) + "\n")
+
+    async def healthz(request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def readyz(request: Request) -> Response:
+        found = {name: await _state(check) for name, check in checks.items()}
+        ready = all(state == "ok" for state in found.values())
+        body = {"status": "ready" if ready else "not ready", "dependencies": found}
+        return JSONResponse(body, status_code=200 if ready else 503)
+
+    own = [Route("/", index), Route("/healthz", healthz), Route("/readyz", readyz)]
+    return Starlette(routes=[*own, *routes], exception_handlers={HTTPException: _http_error})
+
+
+async def _state(check: Check) -> str:
+    try:
+        await check()
+    except HoldfastError as error:
+        return str(error)
+    return "ok"
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Starlette's own 404 and 405 in the same form as every other error."""
+    assert isinstance(error, HTTPException)
+    name = HTTPStatus(error.status_code).name
+    return error_body(error.status_code, name, f"{error.detail}: {request.url.path}", error.headers)

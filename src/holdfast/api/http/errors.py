@@ -1,0 +1,84 @@
+"""Holdfast's errors as HTTP: the only place that knows which error has which status, and its body."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from holdfast.errors import (
+    AlreadyExists,
+    BadInput,
+    FailedPrecondition,
+    HoldfastError,
+    NotFound,
+    StorageUnavailable,
+    Unsupported,
+)
+
+log = logging.getLogger("holdfast.api")
+
+DEFAULT_PAGE_SIZE = 100
+LARGEST_PAGE_SIZE = 1000
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+# Status and name as Google's APIs pair them, so that a client of theirs reads ours.
+_STATUS: Mapping[type[HoldfastError], tuple[int, str]] = {
+    BadInput: (400, "INVALID_ARGUMENT"),
+    FailedPrecondition: (400, "FAILED_PRECONDITION"),
+    NotFound: (404, "NOT_FOUND"),
+    AlreadyExists: (409, "ALREADY_EXISTS"),
+    Unsupported: (501, "UNIMPLEMENTED"),
+    StorageUnavailable: (503, "UNAVAILABLE"),
+}
+
+
+def error_response(error: HoldfastError) -> JSONResponse:
+    for kind, (code, status) in _STATUS.items():
+        if isinstance(error, kind):
+            return error_body(code, status, str(error))
+    return error_body(500, "INTERNAL", str(error))
+
+
+def error_body(
+    code: int, status: str, message: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    body = {"error": {"code": code, "message": message, "status": status}}
+    return JSONResponse(body, status_code=code, headers=dict(headers or {}))
+
+
+def with_errors(endpoint: Endpoint) -> Endpoint:
+    """Wraps an endpoint so that a Holdfast error becomes its answer.
+
+    Anything else is logged and told as a plain 500: its text may hold what a caller should not see.
+    """
+
+    @functools.wraps(endpoint)
+    async def answering(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except HoldfastError as error:
+            return error_response(error)
+        except Exception:
+            log.exception("unexpected error in %s %s", request.method, request.url.path)
+            return error_body(500, "INTERNAL", "unexpected error; the server's log has the details")
+
+    return answering
+
+
+def paging(request: Request) -> tuple[int, str]:
+    """pageSize (1 to 1000, 100 when absent) and pageToken ("" when absent)."""
+    return _page_size(request.query_params.get("pageSize", "")), request.query_params.get("pageToken", "")
+
+
+def _page_size(text: str) -> int:
+    if not text:
+        return DEFAULT_PAGE_SIZE
+    # isdecimal alone also accepts other scripts' digits; the length keeps int() from meeting a huge number.
+    if text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= LARGEST_PAGE_SIZE:
+        return int(text)
+    raise BadInput("pageSize", f"must be a whole number from 1 to {LARGEST_PAGE_SIZE}, not {text[:64]!r}")

@@ -1,0 +1,81 @@
+"""The HTTP server in our own event loop. The only file that knows uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from holdfast.errors import PortTaken
+
+# Longer than any client keeps an idle connection, so that the client closes first and no request meets a closing one.
+KEEP_ALIVE_SECONDS = 75
+GRACE_SECONDS = 5
+BACKLOG = 1024
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Takes the port now, so that a taken one is known before anything else starts."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise PortTaken(
+            f"cannot listen on {host}:{port}: {error.strerror}. Stop the other process, or choose another port"
+        ) from error
+    return listener
+
+
+class HttpServer:
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http="httptools",
+            ws="none",
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            server_header=False,
+        )
+        self._listener = listener
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._server.serve([self._listener]))
+        started = asyncio.create_task(self._server.ready.wait())
+        await asyncio.wait({self._task, started}, return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if self._task.done():
+            await self._task  # raises what went wrong
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._server.should_exit = True
+            await self._task
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

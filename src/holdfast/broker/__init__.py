@@ -1,0 +1,1 @@
+"""The broker: topics, subscriptions, a durable log, leases, push and dead letters."""

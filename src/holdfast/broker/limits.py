@@ -1,0 +1,97 @@
+"""What Cloud Pub/Sub documents as the largest and smallest of everything, checked before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holdfast.errors import BadInput, Unsupported
+from holdfast.model.names import DELETED_TOPIC, check_subscription, check_topic
+from holdfast.model.resources import PushConfig, Subscription
+
+REQUEST_BYTES = 10_000_000
+REQUEST_MESSAGES = 1000
+ATTRIBUTES = 100
+ATTRIBUTE_KEY_BYTES = 256
+ATTRIBUTE_VALUE_BYTES = 1024
+ORDERING_KEY_BYTES = 1024
+ACK_DEADLINE_SECONDS = (10, 600)
+DELIVERY_ATTEMPTS = (5, 100)
+BACKOFF_SECONDS = (0, 600)
+RETENTION_SECONDS = (600, 31 * 24 * 3600)
+
+
+def check_publish(messages: Sequence[Any], request_bytes: int) -> None:
+    if not messages:
+        raise BadInput("messages", "at least one message is needed")
+    if len(messages) > REQUEST_MESSAGES:
+        raise BadInput(
+            "messages", f"{len(messages)} messages in one request; at most {REQUEST_MESSAGES} are allowed"
+        )
+    if request_bytes > REQUEST_BYTES:
+        raise BadInput(
+            "messages", f"the request has {request_bytes} bytes; at most {REQUEST_BYTES} are allowed"
+        )
+    for index, message in enumerate(messages):
+        _check_message(f"messages[{index}]", message)
+
+
+def _check_message(field: str, message: Any) -> None:
+    attributes = message.attributes
+    if not message.data and not attributes:
+        raise BadInput(field, "a message needs data or at least one attribute")
+    if len(message.ordering_key.encode()) > ORDERING_KEY_BYTES:
+        raise BadInput(f"{field}.ordering_key", f"at most {ORDERING_KEY_BYTES} bytes are allowed")
+    if attributes:
+        check_attributes(f"{field}.attributes", attributes)
+
+
+def check_attributes(field: str, attributes: Mapping[str, str]) -> None:
+    if len(attributes) > ATTRIBUTES:
+        raise BadInput(field, f"{len(attributes)} attributes; at most {ATTRIBUTES} are allowed")
+    for key, value in attributes.items():
+        if not key or len(key.encode()) > ATTRIBUTE_KEY_BYTES or key.startswith("goog"):
+            raise BadInput(
+                field, f"key {key[:50]!r}: 1 to {ATTRIBUTE_KEY_BYTES} bytes, not starting with 'goog'"
+            )
+        if len(value.encode()) > ATTRIBUTE_VALUE_BYTES:
+            raise BadInput(f"{field}[{key!r}]", f"a value has at most {ATTRIBUTE_VALUE_BYTES} bytes")
+
+
+def check_subscription_config(config: Subscription) -> None:
+    check_subscription("name", config.name)
+    if config.topic != DELETED_TOPIC:
+        check_topic("topic", config.topic)
+    _check_range("ack_deadline_seconds", config.ack_deadline_seconds, ACK_DEADLINE_SECONDS)
+    _check_range("message_retention_duration", config.message_retention_seconds, RETENTION_SECONDS)
+    if config.dead_letter:
+        check_topic("dead_letter_policy.dead_letter_topic", config.dead_letter.topic)
+        _check_range(
+            "dead_letter_policy.max_delivery_attempts",
+            config.dead_letter.max_delivery_attempts,
+            DELIVERY_ATTEMPTS,
+        )
+    if config.retry:
+        low, high = config.retry.minimum_backoff_seconds, config.retry.maximum_backoff_seconds
+        _check_range("retry_policy.minimum_backoff", low, BACKOFF_SECONDS)
+        _check_range("retry_policy.maximum_backoff", high, BACKOFF_SECONDS)
+        if low > high:
+            raise BadInput("retry_policy.minimum_backoff", f"{low:g} s is above maximum_backoff, {high:g} s")
+    if config.push:
+        _check_push(config.push)
+
+
+def _check_push(push: PushConfig) -> None:
+    if not push.endpoint.startswith(("http://", "https://")):
+        raise BadInput("push_config.push_endpoint", "must be an http:// or https:// URL")
+    unknown = set(push.attributes) - {"x-goog-version"}
+    if unknown:
+        raise BadInput("push_config.attributes", f"unknown attribute {sorted(unknown)[0]!r}")
+    if push.attributes.get("x-goog-version", "v1") not in ("v1", "v1beta2"):
+        raise Unsupported("push_config.attributes", "x-goog-version must be v1")
+
+
+def _check_range(field: str, value: float, bounds: tuple[float, float]) -> None:
+    low, high = bounds
+    if not low <= value <= high:
+        raise BadInput(field, f"{value:g} is out of range; {low:g} to {high:g} is allowed")

@@ -1,0 +1,140 @@
+"""PORT: the durable log under the broker. One contract suite (holdfast.testing.contracts.log) holds for every backend.
+
+A topic's messages carry sequences 1, 2, 3 … in publish order. What a subscription has done is stored as a floor (every
+lower sequence is settled), acked ranges above it, and a row for each message that failed and waits for another attempt.
+Nothing is stored per message and subscription at publish, and nothing is deleted at ack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from holdfast.model.resources import Subscription, Topic
+
+
+class StoredMessage(NamedTuple):
+    """`body` is a serialized google.pubsub.v1.PubsubMessage, id and publish time included. A tuple, not a dataclass:
+    one is made for every message published, and this is twice as fast."""
+
+    sequence: int
+    publish_time_ns: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempts:
+    """What is kept of a message that was nacked or whose lease ran out."""
+
+    attempts: int
+    due_ns: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one subscription has done so far. `acked` maps the first to the last sequence of each range above the floor."""
+
+    floor: int
+    acked: dict[int, int] = field(default_factory=dict)
+    failed: dict[int, FailedAttempts] = field(default_factory=dict)
+
+
+# Changes. A commit takes any number of them, all or nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class PutTopic:
+    key: int
+    topic: Topic
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic:
+    """Takes the topic's messages with it."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutSubscription:
+    """Creates it with `floor`, or replaces its configuration; its progress is left alone then."""
+
+    key: int
+    topic_key: int
+    subscription: Subscription
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSubscription:
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    topic_key: int
+    messages: Sequence[StoredMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A subscription's progress since its last Settle: ranges are named by their first sequence."""
+
+    subscription_key: int
+    floor: int
+    ranges_gone: Sequence[int] = ()
+    ranges_set: Mapping[int, int] = field(default_factory=dict)
+    failed_gone: Sequence[int] = ()
+    failed_set: Mapping[int, FailedAttempts] = field(default_factory=dict)
+
+
+Change = PutTopic | DeleteTopic | PutSubscription | DeleteSubscription | Append | Settle
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    key: int
+    topic: Topic
+    next_sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSubscription:
+    key: int
+    topic_key: int
+    subscription: Subscription
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    topics: Sequence[StoredTopic]
+    subscriptions: Sequence[StoredSubscription]
+    next_key: int  # keys of topics and subscriptions are never used again, so old ids cannot meet new things
+
+
+class MessageLog(Protocol):
+    async def load(self) -> Contents:
+        """Everything but the messages. `next_sequence` is above every sequence that was ever committed, deleted or not."""
+        ...
+
+    async def commit(self, changes: Sequence[Change]) -> None:
+        """All of them or none; durable at return. Calls take effect in the order they were made.
+
+        The change is handed over before the first await, so callers that do not wait in between keep their order.
+        Raises StorageUnavailable, with nothing changed, when it could not be done.
+        """
+        ...
+
+    async def read_from(self, topic_key: int, first: int, last: int, limit: int) -> Sequence[StoredMessage]:
+        """Committed messages with first <= sequence <= last, ascending, at most `limit`."""
+        ...
+
+    async def read_one(self, topic_key: int, sequence: int) -> StoredMessage | None: ...
+
+    async def trim(self, topic_key: int, below: int, limit: int) -> int:
+        """Deletes at most `limit` of the messages under `below`; gives how many. Small steps never stall publishers."""
+        ...
+
+    async def close(self) -> None: ...

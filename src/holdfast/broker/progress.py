@@ -1,0 +1,148 @@
+"""Which messages of a topic one subscription has settled: a floor and ranges above it. Pure; knows no clock and no disk."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast.broker.log import FailedAttempts, Progress, Settle
+
+Value = TypeVar("Value")
+
+
+@dataclass(slots=True)
+class _Unsaved:
+    gone: set[int] = field(default_factory=set)
+    put: dict[int, int] = field(default_factory=dict)
+    failed_gone: set[int] = field(default_factory=set)
+    failed_put: dict[int, FailedAttempts] = field(default_factory=dict)
+
+
+class SettledMessages:
+    """Sequences that are done, and failed attempts of those that are not. Collects its own changes for the log."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.floor = progress.floor
+        self.failed: dict[int, FailedAttempts] = dict(progress.failed)
+        self._firsts = sorted(progress.acked)
+        self._last_of = dict(progress.acked)
+        self._saved_floor = progress.floor
+        self._unsaved = _Unsaved()
+
+    def __contains__(self, sequence: int) -> bool:
+        if sequence < self.floor:
+            return True
+        at = bisect.bisect_right(self._firsts, sequence) - 1
+        return at >= 0 and sequence <= self._last_of[self._firsts[at]]
+
+    def settle(self, first: int, last: int) -> None:
+        """Marks first..last as done. Doing it twice is harmless."""
+        if last < self.floor:
+            return
+        self._forget_failures(first, last)
+        first = max(first, self.floor)
+        if first == self.floor:
+            self._raise_floor(last + 1)
+        else:
+            self._add_range(first, last)
+
+    def fail(self, sequence: int, attempts: FailedAttempts) -> None:
+        self.failed[sequence] = attempts
+        self._unsaved.failed_put[sequence] = attempts
+        self._unsaved.failed_gone.discard(sequence)
+
+    def settled_above_floor(self) -> int:
+        return sum(last - first + 1 for first, last in self._last_of.items())
+
+    @property
+    def ranges(self) -> Mapping[int, int]:
+        return self._last_of
+
+    @property
+    def has_unsaved(self) -> bool:
+        unsaved = self._unsaved
+        return bool(
+            self.floor != self._saved_floor
+            or unsaved.gone
+            or unsaved.put
+            or unsaved.failed_gone
+            or unsaved.failed_put
+        )
+
+    def take_unsaved(self, subscription_key: int) -> Settle:
+        """What changed since the last call. If the log refuses it, hand it to `put_back`."""
+        unsaved, self._unsaved = self._unsaved, _Unsaved()
+        self._saved_floor = self.floor
+        return Settle(
+            subscription_key,
+            self.floor,
+            tuple(unsaved.gone),
+            unsaved.put,
+            tuple(unsaved.failed_gone),
+            unsaved.failed_put,
+        )
+
+    def put_back(self, change: Settle) -> None:
+        """The log did not take `change`: it goes with the next one. What happened since then wins."""
+        newer, self._unsaved = self._unsaved, _Unsaved()
+        older = self._unsaved
+        older.gone = set(change.ranges_gone)
+        older.put = dict(change.ranges_set)
+        older.failed_gone = set(change.failed_gone)
+        older.failed_put = dict(change.failed_set)
+        _merge(older.gone, older.put, newer.gone, newer.put)
+        _merge(older.failed_gone, older.failed_put, newer.failed_gone, newer.failed_put)
+        self._saved_floor = -1
+
+    # Ranges.
+
+    def _raise_floor(self, floor: int) -> None:
+        self.floor = max(self.floor, floor)
+        while self._firsts and self._firsts[0] <= self.floor:
+            first = self._firsts[0]
+            self.floor = max(self.floor, self._last_of[first] + 1)
+            self._drop_range(0)
+
+    def _add_range(self, first: int, last: int) -> None:
+        """Swallows every range that overlaps or touches first..last."""
+        at = bisect.bisect_right(self._firsts, first) - 1
+        if at >= 0 and self._last_of[self._firsts[at]] >= first - 1:
+            first = self._firsts[at]
+            last = max(last, self._last_of[first])
+        else:
+            at += 1
+            self._firsts.insert(at, first)
+        while at + 1 < len(self._firsts) and self._firsts[at + 1] <= last + 1:
+            last = max(last, self._last_of[self._firsts[at + 1]])
+            self._drop_range(at + 1)
+        self._last_of[first] = last
+        self._unsaved.put[first] = last
+        self._unsaved.gone.discard(first)
+
+    def _drop_range(self, at: int) -> None:
+        first = self._firsts.pop(at)
+        del self._last_of[first]
+        self._unsaved.put.pop(first, None)
+        self._unsaved.gone.add(first)
+
+    def _forget_failures(self, first: int, last: int) -> None:
+        if first == last:
+            gone = [first] if first in self.failed else []
+        else:
+            gone = [sequence for sequence in self.failed if first <= sequence <= last]
+        for sequence in gone:
+            del self.failed[sequence]
+            self._unsaved.failed_put.pop(sequence, None)
+            self._unsaved.failed_gone.add(sequence)
+
+
+def _merge(gone: set[int], put: dict[int, Value], newer_gone: set[int], newer_put: dict[int, Value]) -> None:
+    """Lays the newer changes over the older ones, in place."""
+    for first in newer_gone:
+        put.pop(first, None)
+        gone.add(first)
+    for first, value in newer_put.items():
+        put[first] = value
+        gone.discard(first)

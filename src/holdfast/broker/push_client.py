@@ -1,0 +1,59 @@
+"""One HTTP POST to a push endpoint, with everything that can go wrong turned into a value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import aiohttp
+
+import holdfast
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """`kind` is one word for metrics and logs: timeout, refused, or failed."""
+
+    kind: str
+    error: str
+
+
+class PushClient(Protocol):
+    async def post(self, url: str, body: bytes, timeout_seconds: float) -> Answer | NoAnswer: ...
+
+
+class AiohttpPushClient:
+    """Redirects are not followed and the answer's body is not read: nobody needs it, and it could be endless."""
+
+    def __init__(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=10),
+            headers={
+                "Content-Type": "application/json",
+                "User-Agent": f"holdfast-push/{holdfast.__version__}",
+            },
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+    async def post(self, url: str, body: bytes, timeout_seconds: float) -> Answer | NoAnswer:
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        try:
+            async with self._session.post(url, data=body, timeout=timeout, allow_redirects=False) as response:
+                return Answer(response.status, response.headers)
+        except TimeoutError:
+            return NoAnswer("timeout", f"no answer within {timeout_seconds:g} s")
+        except aiohttp.ClientConnectorError as error:
+            return NoAnswer("refused", str(error))
+        except (aiohttp.ClientError, ValueError, OSError) as error:
+            return NoAnswer("failed", f"{type(error).__name__}: {error}")
+
+    async def close(self) -> None:
+        await self._session.close()

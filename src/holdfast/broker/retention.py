@@ -1,0 +1,34 @@
+"""Removes, in the background and in small steps, what no subscription needs any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from holdfast.broker.service import Broker
+from holdfast.clock import NANOSECONDS, Clock
+from holdfast.errors import StorageUnavailable
+
+log = logging.getLogger("holdfast.broker")
+
+EVERY_SECONDS = 10
+
+# One step's deletions share a transaction with publishes that wait at that moment; this many take a few milliseconds.
+STEP_MESSAGES = 2000
+
+
+async def keep_removing(broker: Broker, clock: Clock) -> None:
+    """Runs until cancelled."""
+    while True:
+        await clock.sleep_until(clock.now_ns() + EVERY_SECONDS * NANOSECONDS)
+        try:
+            await remove_once(broker)
+        except StorageUnavailable as error:  # it will be there next time
+            log.warning("old messages could not be removed", extra={"fields": {"error": str(error)}})
+
+
+async def remove_once(broker: Broker) -> None:
+    for queue in broker.queues:
+        await queue.drop_expired()
+    while await broker.forget_settled(STEP_MESSAGES) >= STEP_MESSAGES:
+        await asyncio.sleep(0)  # let everyone else have a turn

@@ -1,0 +1,63 @@
+"""The `holdfast` command: its groups, its help and how its errors look."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+import holdfast
+from holdfast.cli.demo import demo
+from holdfast.cli.look import docs, failures
+from holdfast.cli.run import broker, consume, desk, up
+from holdfast.errors import HoldfastError
+
+# The help lists commands in the order in which a newcomer meets them.
+SECTIONS = {
+    "Run": (up, broker, consume, desk),
+    "Try": (demo,),
+    "Look": (docs, failures),
+}
+
+
+class Sectioned(click.Group):
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(command.name or "", command.get_short_help_str(80)) for command in commands]
+                )
+
+
+@click.group(
+    cls=Sectioned, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(holdfast.__version__, prog_name="holdfast")
+def cli() -> None:
+    """Holdfast, the reliable middle of an event pipeline: a durable broker that speaks Google Pub/Sub's API, a consumer
+    that turns messages into documents exactly once, and a desk for what failed.
+
+    Start with `holdfast up`; then, in a second terminal, `holdfast demo`.
+
+    Settings come from holdfast.toml, the environment and flags, in that order; docs/settings.md lists them.
+    """
+
+
+for _section in SECTIONS.values():
+    for _command in _section:
+        cli.add_command(_command)
+
+
+def main() -> None:
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except HoldfastError as error:  # one line, whatever is in it
+        click.echo("holdfast: " + " ".join(str(error).split()), err=True)
+        sys.exit(1)

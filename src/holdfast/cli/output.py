@@ -1,0 +1,39 @@
+"""Tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+# A cell is cut here: a table that wraps cannot be read.
+LONGEST_CELL = 60
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    cells = [[_cell(value) for value in row] for row in rows]
+    widths = [max(len(line[column]) for line in [list(titles), *cells]) for column in range(len(titles))]
+    for line in [[title.upper() for title in titles], *cells]:
+        click.echo("  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip())
+
+
+def print_fields(fields: Sequence[tuple[str, object]]) -> None:
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        click.echo(f"{name.ljust(width)}  {printable(str(value))}")
+
+
+def _cell(value: object) -> str:
+    text = printable(" ".join(str(value).split()))
+    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Control characters of a hostile message must not reach a terminal."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

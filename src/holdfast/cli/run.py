@@ -1,0 +1,217 @@
+"""`holdfast up`, and each of its parts alone: start, say what runs where, stop cleanly on Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import click
+import uvloop
+
+import holdfast
+from holdfast import wiring
+from holdfast.cli.options import config_option, data_options, settings_from
+from holdfast.settings import Settings
+from holdfast.telemetry import configure_logging
+from holdfast.wiring import Running
+
+_About = Callable[[Settings, Running], list[str]]
+
+
+@click.command()
+@data_options
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--broker-port", type=int, help="Port of the Pub/Sub API.  [default: 8085]")
+@click.option("--port", type=int, help="Port of the push endpoint and the HTTP API.  [default: 8080]")
+@config_option
+def up(
+    data: str | None,
+    memory: bool | None,
+    host: str | None,
+    broker_port: int | None,
+    port: int | None,
+    config: Path | None,
+) -> None:
+    """Run broker, consumer and desk in one process."""
+    settings = settings_from(
+        config,
+        data=data,
+        memory=memory,
+        broker__host=host,
+        http__host=host,
+        broker__port=broker_port,
+        http__port=port,
+    )
+    _run(settings, wiring.running_up(settings), _about_up)
+
+
+@click.command()
+@data_options
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="Port of the Pub/Sub API.  [default: 8085]")
+@config_option
+def broker(
+    data: str | None, memory: bool | None, host: str | None, port: int | None, config: Path | None
+) -> None:
+    """Run the broker alone."""
+    settings = settings_from(config, data=data, memory=memory, broker__host=host, broker__port=port)
+    _run(settings, wiring.running_broker(settings), _about_broker)
+
+
+@click.command()
+@click.argument("app", metavar="[MODULE:APP]", default="")
+@data_options
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="Port of the push endpoint and the HTTP API.  [default: 8080]")
+@click.option("--store", metavar="URL", help="Document store.  [default: sqlite:///.holdfast/documents.db]")
+@click.option(
+    "--pull", metavar="SUBSCRIPTION", multiple=True, help="Also pull from this subscription. May be repeated."
+)
+@config_option
+def consume(
+    app: str,
+    data: str | None,
+    memory: bool | None,
+    host: str | None,
+    port: int | None,
+    store: str | None,
+    pull: Sequence[str],
+    config: Path | None,
+) -> None:
+    """Run the consumer alone.
+
+    MODULE:APP names a holdfast.consumer.Consumer of yours, such as shop.events:app. Without it the built-in materializer
+    runs. The broker is found by PUBSUB_EMULATOR_HOST; without that it is Cloud Pub/Sub.
+    """
+    settings = settings_from(
+        config, data=data, memory=memory, http__host=host, http__port=port, consumer__store=store
+    )
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - where users expect their own modules to be found
+    _run(settings, wiring.running_consumer(settings, app, pull), _about_consumer)
+
+
+@click.command()
+@data_options
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="Port of the HTTP API.  [default: 8080]")
+@click.option("--failures", metavar="URL", help="Failure store.  [default: sqlite:///.holdfast/failures.db]")
+@config_option
+def desk(
+    data: str | None,
+    memory: bool | None,
+    host: str | None,
+    port: int | None,
+    failures: str | None,
+    config: Path | None,
+) -> None:
+    """Run the dead-letter desk alone.
+
+    The broker is found by PUBSUB_EMULATOR_HOST; without that it is Cloud Pub/Sub.
+    """
+    settings = settings_from(
+        config, data=data, memory=memory, http__host=host, http__port=port, desk__failures=failures
+    )
+    _run(settings, wiring.running_desk(settings), _about_desk)
+
+
+# Running.
+
+
+def _run(settings: Settings, part: AbstractAsyncContextManager[Running], about: _About) -> None:
+    configure_logging(settings.general.log_format, settings.general.log_level)
+    uvloop.run(_until_told(settings, part, about))
+
+
+async def _until_told(settings: Settings, part: AbstractAsyncContextManager[Running], about: _About) -> None:
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    async with part as running:
+        click.echo("\n".join(about(settings, running)))
+        await told.wait()
+        click.echo("stopping …")
+    click.echo("stopped; everything is saved" if not settings.general.memory else "stopped")
+
+
+# What a person reads after the start.
+
+
+def _about_up(settings: Settings, running: Running) -> list[str]:
+    return [
+        _title("is up", settings),
+        *_broker_lines(settings, running),
+        f"  consumer  {_url(settings, running)}/pubsub/push",
+        f"  desk      {_url(settings, running)}/api/v1/failures",
+        *_clients_lines(settings, running),
+        "Try next, in a second terminal:",
+        f"  {_myself()} demo{_demo_flags(settings, running)}",
+    ]
+
+
+def _about_broker(settings: Settings, running: Running) -> list[str]:
+    return [
+        _title("broker is up", settings),
+        *_broker_lines(settings, running),
+        *_clients_lines(settings, running),
+    ]
+
+
+def _about_consumer(settings: Settings, running: Running) -> list[str]:
+    return [
+        _title("consumer is up", settings),
+        f"  push endpoint  {_url(settings, running)}/pubsub/push",
+        f"  documents      {_url(settings, running)}/api/v1/documents",
+    ]
+
+
+def _about_desk(settings: Settings, running: Running) -> list[str]:
+    return [_title("desk is up", settings), f"  failures  {_url(settings, running)}/api/v1/failures"]
+
+
+def _title(what: str, settings: Settings) -> str:
+    where = "in memory" if settings.general.memory else f"in {settings.general.data}"
+    return f"Holdfast {holdfast.__version__} {what}. Data {where}; Ctrl-C stops it."
+
+
+def _broker_lines(settings: Settings, running: Running) -> list[str]:
+    strict = ", strict" if settings.broker.strict else ""
+    address = f"{settings.broker.host}:{running.broker_port}"
+    return [f"  broker    {address}  (Pub/Sub API over gRPC, project {settings.general.project}{strict})"]
+
+
+def _clients_lines(settings: Settings, running: Running) -> list[str]:
+    return [
+        "Point Pub/Sub clients at it:",
+        f"  export PUBSUB_EMULATOR_HOST={settings.broker.host}:{running.broker_port}",
+    ]
+
+
+def _url(settings: Settings, running: Running) -> str:
+    return f"http://{settings.http.host}:{running.http_port}"
+
+
+def _demo_flags(settings: Settings, running: Running) -> str:
+    defaults = Settings()
+    flags = ""
+    if (settings.broker.host, running.broker_port) != (defaults.broker.host, defaults.broker.port):
+        flags += f" --broker {settings.broker.host}:{running.broker_port}"
+    if (settings.http.host, running.http_port) != (defaults.http.host, defaults.http.port):
+        flags += f" --url {_url(settings, running)}"
+    return flags
+
+
+def _myself() -> str:
+    """As the user can type it: a virtual environment that is not active needs the path."""
+    program = Path(sys.argv[0])
+    if program.name != "holdfast":
+        return "holdfast"
+    on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
+    if program.parent.absolute() in on_path:
+        return "holdfast"
+    return os.path.relpath(program)

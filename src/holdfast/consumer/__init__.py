@@ -1,0 +1,7 @@
+"""The consumer runtime: deliveries in, documents out, each effect exactly once."""
+
+from holdfast.consumer.app import Consumer, Upsert
+from holdfast.consumer.event import Event
+from holdfast.errors import Misconfigured, Poison, Transient
+
+__all__ = ["Consumer", "Event", "Misconfigured", "Poison", "Transient", "Upsert"]

@@ -1,0 +1,99 @@
+"""JSON read strictly: whatever two readers could understand differently is refused. Pure."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NoReturn
+
+# Deeper nesting is a mistake or an attack; Firestore stops at 20 levels, Pub/Sub's own JSON at 100.
+DEEPEST = 64
+
+# What every store can hold as an integer.
+SMALLEST_INTEGER = -(2**63)
+LARGEST_INTEGER = 2**63 - 1
+_MOST_DIGITS = 20  # a sign and 19 digits
+
+
+def parse_strict_json(text: bytes) -> Any:
+    """Raises ValueError, whose text says what is wrong and quotes at most a key, never a value."""
+    try:
+        decoded = text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte {error.start})") from error
+    try:
+        value = json.loads(
+            decoded,
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_int=_integer,
+            parse_float=_float,
+        )
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+    except RecursionError as error:
+        raise ValueError(f"is nested deeper than {DEEPEST} levels") from error
+    _check_depth(decoded, value)
+    _check_surrogates(decoded, value)
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError(f"has the key {_repeated(pairs)[:64]!r} twice in one object")
+    return result
+
+
+def _repeated(pairs: list[tuple[str, Any]]) -> str:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            return key
+        seen.add(key)
+    return ""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"has {name}, which is not a JSON number")
+
+
+def _integer(digits: str) -> int:
+    # The length first: int() of a very long text is slow, and refused by Python with an error of its own.
+    if len(digits) > _MOST_DIGITS or not SMALLEST_INTEGER <= int(digits) <= LARGEST_INTEGER:
+        raise ValueError("has a whole number beyond 64 bits")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError("has a number beyond what a double can hold")
+    return value
+
+
+def _check_depth(text: str, value: Any) -> None:
+    # So few brackets cannot nest too deeply, which spares nearly every message the walk.
+    if text.count("{") + text.count("[") <= DEEPEST:
+        return
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [child for parent in level for child in _children(parent)]
+    if any(isinstance(child, (dict, list)) for child in level):
+        raise ValueError(f"is nested deeper than {DEEPEST} levels")
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _check_surrogates(text: str, value: Any) -> None:
+    # Only an escape can make half a character; such text cannot be written as UTF-8 by any store or answer.
+    if "\\u" not in text:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError("has half of a surrogate pair (\\ud800 to \\udfff alone)") from error

@@ -1,0 +1,107 @@
+"""Every error Holdfast raises on purpose, in one tree. Wire codes are mapped once per transport, in api/.
+
+HoldfastError
+├── BadInput             the caller sent something wrong; names the field
+├── NotFound             the named thing does not exist
+├── AlreadyExists        the named thing exists already
+├── FailedPrecondition   right request, wrong state
+├── Unsupported          documented elsewhere, not offered here; names the field
+├── StorageUnavailable   the store could not do it now; nothing was changed
+├── StartupError         a part cannot start; the text says what to do
+│   ├── SettingError     a setting is unknown or has a bad value
+│   ├── PortTaken        another process listens there
+│   ├── DataDirectoryError   missing rights, or held by another process
+│   ├── NewerData        written by a newer Holdfast
+│   └── CorruptData      not a database, or a damaged one
+└── HandlingFailure      what a consumer's handler may raise
+    ├── Poison           will never succeed without a change of code or data
+    ├── Transient        is likely to succeed later
+    └── Misconfigured    will not succeed until an operator acts
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """The root: catch this to catch everything Holdfast raises on purpose."""
+
+
+class BadInput(HoldfastError):
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+        self.why = why
+
+
+class NotFound(HoldfastError):
+    pass
+
+
+class AlreadyExists(HoldfastError):
+    pass
+
+
+class FailedPrecondition(HoldfastError):
+    pass
+
+
+class Unsupported(HoldfastError):
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+
+
+class StorageUnavailable(HoldfastError):
+    pass
+
+
+class StartupError(HoldfastError):
+    """Printed as one line, without a traceback; the process ends with a code other than 0."""
+
+
+class SettingError(StartupError):
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        super().__init__(f"setting {key} = {value!r}: {allowed}")
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+
+
+class PortTaken(StartupError):
+    pass
+
+
+class DataDirectoryError(StartupError):
+    pass
+
+
+class NewerData(StartupError):
+    pass
+
+
+class CorruptData(StartupError):
+    pass
+
+
+class HandlingFailure(HoldfastError):
+    pass
+
+
+class Poison(HandlingFailure):
+    """`reason` is the failure category that the desk groups by; the text says what is wrong with this message."""
+
+    def __init__(self, error: str, *, reason: str = "SCHEMA_VALIDATION_ERROR", readable: bool = True) -> None:
+        super().__init__(error)
+        self.reason = reason
+        # False when the message could not even be parsed: the push answer is then 400 and not 422.
+        self.readable = readable
+
+
+class Transient(HandlingFailure):
+    def __init__(self, error: str, *, retry_after: float | None = None) -> None:
+        super().__init__(error)
+        self.retry_after = retry_after
+
+
+class Misconfigured(HandlingFailure):
+    pass

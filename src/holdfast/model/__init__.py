@@ -1,0 +1,1 @@
+"""The nouns of Holdfast: messages, resources, outcomes, failed messages. No I/O, standard library only."""

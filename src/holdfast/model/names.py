@@ -1,0 +1,59 @@
+"""Pub/Sub resource names: projects/<project>/topics/<id> and projects/<project>/subscriptions/<id>."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.errors import BadInput
+
+# Cloud Pub/Sub: a letter first, then letters, digits and - _ . ~ + %, 3 to 255 characters, and not "goog" in front.
+_ID = re.compile(r"[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}", re.ASCII)
+_PROJECT = re.compile(r"[^/\s]{1,128}")
+
+DELETED_TOPIC = "_deleted-topic_"
+
+
+def topic_path(project: str, topic: str) -> str:
+    """Takes a topic id or a full path and gives the path."""
+    return topic if topic.startswith("projects/") else f"projects/{project}/topics/{topic}"
+
+
+def subscription_path(project: str, subscription: str) -> str:
+    return (
+        subscription
+        if subscription.startswith("projects/")
+        else f"projects/{project}/subscriptions/{subscription}"
+    )
+
+
+def short_id(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def project_of(path: str) -> str:
+    return path.split("/", 2)[1]
+
+
+def check_project(field: str, value: str) -> None:
+    parts = value.split("/")
+    if len(parts) != 2 or parts[0] != "projects" or not _PROJECT.fullmatch(parts[1]):
+        raise BadInput(field, f"must look like projects/PROJECT, not {value[:300]!r}")
+
+
+def check_topic(field: str, value: str) -> None:
+    _check(field, value, "topics")
+
+
+def check_subscription(field: str, value: str) -> None:
+    _check(field, value, "subscriptions")
+
+
+def _check(field: str, value: str, kind: str) -> None:
+    parts = value.split("/")
+    if len(parts) != 4 or parts[0] != "projects" or parts[2] != kind or not _PROJECT.fullmatch(parts[1]):
+        raise BadInput(field, f"must look like projects/PROJECT/{kind}/ID, not {value[:300]!r}")
+    if not _ID.fullmatch(parts[3]) or parts[3].startswith("goog"):
+        raise BadInput(
+            field,
+            f"{parts[3][:300]!r} is not a valid id: 3 to 255 letters, digits and -_.~+%, a letter first, not starting with 'goog'",
+        )

@@ -1,0 +1,71 @@
+"""Topics and subscriptions as users configure them. Times are whole seconds or fractions of them, as floats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+DEFAULT_ACK_DEADLINE_SECONDS = 10
+DEFAULT_RETENTION_SECONDS = 7 * 24 * 3600
+DEFAULT_EXPIRATION_SECONDS = 31 * 24 * 3600
+DEFAULT_DELIVERY_ATTEMPTS = 5  # Cloud Pub/Sub's, where max_delivery_attempts is left at 0
+DEFAULT_MINIMUM_BACKOFF_SECONDS = 10.0
+DEFAULT_MAXIMUM_BACKOFF_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Topic:
+        return cls(**value)
+
+
+@dataclass(frozen=True, slots=True)
+class PushConfig:
+    endpoint: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPolicy:
+    topic: str
+    max_delivery_attempts: int = DEFAULT_DELIVERY_ATTEMPTS
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    minimum_backoff_seconds: float = DEFAULT_MINIMUM_BACKOFF_SECONDS
+    maximum_backoff_seconds: float = DEFAULT_MAXIMUM_BACKOFF_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    name: str
+    topic: str
+    ack_deadline_seconds: int = DEFAULT_ACK_DEADLINE_SECONDS
+    push: PushConfig | None = None
+    dead_letter: DeadLetterPolicy | None = None
+    retry: RetryPolicy | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    message_retention_seconds: float = DEFAULT_RETENTION_SECONDS
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Subscription:
+        parts = dict(value)
+        push, dead_letter, retry = parts.pop("push"), parts.pop("dead_letter"), parts.pop("retry")
+        return cls(
+            push=PushConfig(**push) if push else None,
+            dead_letter=DeadLetterPolicy(**dead_letter) if dead_letter else None,
+            retry=RetryPolicy(**retry) if retry else None,
+            **parts,
+        )

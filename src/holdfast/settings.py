@@ -1,0 +1,408 @@
+"""Every setting: its default with unit and reason, and how it is read from holdfast.toml, environment and flags.
+
+Later wins: default, holdfast.toml, environment, flag. Settings are read once, at start, into one frozen object per
+part; nothing else in Holdfast looks at the environment. docs/settings.md is made from this file (a test compares them).
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import SettingError
+
+Check = Callable[[Any], str | None]  # None when the value is allowed, else what is allowed
+
+
+def _between(low: float, high: float) -> Check:
+    return lambda value: None if low <= value <= high else f"must be from {low:g} to {high:g}"
+
+
+def _one_of(*choices: str) -> Check:
+    return lambda value: None if value in choices else f"must be one of {', '.join(choices)}"
+
+
+def _not_empty(value: str) -> str | None:
+    return None if value else "must not be empty"
+
+
+def setting(default: Any, doc: str, *, check: Check | None = None, variable: str = "") -> Any:
+    """`variable` is a second environment name, kept from the services that Holdfast replaces."""
+    metadata = {"doc": doc, "check": check, "variable": variable}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+_PORT = _between(0, 65535)
+
+
+@dataclass(frozen=True, slots=True)
+class GeneralSettings:
+    data: str = setting(".holdfast", "Directory that holds all files of this installation.", check=_not_empty)
+    memory: bool = setting(False, "Keep everything in memory; nothing survives the process.")
+    project: str = setting(
+        "local",
+        "Project id of the default topology and of short names.",
+        check=_not_empty,
+        variable="GCP_PROJECT",
+    )
+    emulator_host: str = setting(
+        "",
+        "HOST:PORT of the broker that `consume`, `desk` and `demo` talk to. Empty: Cloud Pub/Sub with your credentials, "
+        "except that `demo` then looks for `up` on this machine.",
+        variable="PUBSUB_EMULATOR_HOST",
+    )
+    log_format: str = setting(
+        "auto",
+        "`text`, `json`, or `auto`: text on a terminal, else JSON.",
+        check=_one_of("auto", "text", "json"),
+    )
+    log_level: str = setting(
+        "info", "Least severe level that is logged.", check=_one_of("debug", "info", "warning", "error")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    host: str = setting(
+        "127.0.0.1", "Address the broker listens on. Loopback: other machines need a deliberate choice."
+    )
+    port: int = setting(
+        8085, "Port of the Pub/Sub API, the one Google's emulator uses. 0 takes a free one.", check=_PORT
+    )
+    strict: bool = setting(
+        False,
+        "Behave exactly as Cloud Pub/Sub: a push consumer's `Holdfast-Dead-Letter: now` is ignored and dead letters "
+        "carry only the documented attributes.",
+    )
+    cache_megabytes: int = setting(
+        64,
+        "Newest messages kept in memory over all topics; older ones are read from disk.",
+        check=_between(1, 65536),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PushSettings:
+    workers: int = setting(
+        0,
+        "Requests under way at once over all push subscriptions. 0 means 32 for each core.",
+        check=_between(0, 10000),
+    )
+    per_subscription: int = setting(
+        16, "Requests under way at once for one push subscription.", check=_between(1, 1000)
+    )
+    timeout_seconds: float = setting(
+        30.0,
+        "Longest wait for an answer; never past the subscription's ack deadline.",
+        check=_between(0.1, 600),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    host: str = setting("127.0.0.1", "Address of the HTTP server. Loopback: there is no login yet.")
+    port: int = setting(
+        8080, "Port of the push endpoint and the API. 0 takes a free one.", check=_PORT, variable="PORT"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    store: str = setting("", "URL of the document store. Empty: `sqlite:///<data>/documents.db`.")
+    env: str = setting(
+        "local", "Environment that document ids and dedupe keys carry.", check=_not_empty, variable="ENV"
+    )
+    default_region: str = setting(
+        "local", "Region of events that name none.", check=_not_empty, variable="DEFAULT_REGION"
+    )
+    system_events_topic: str = setting(
+        "system.events", "Topic of system events.", check=_not_empty, variable="SYSTEM_EVENTS_TOPIC"
+    )
+    subscription_topic_map: Mapping[str, str] = setting(
+        {},
+        "Topic of messages that do not name it, by subscription (JSON in the environment). "
+        "The default topology's own subscriptions are known without it.",
+        variable="SUBSCRIPTION_TOPIC_MAP",
+    )
+    service_document_id: str = setting(
+        "env",
+        "Id of `ops_services` documents: `env` is env__service, `env_region` is env__service__region, "
+        "`plain` is the service alone.",
+        check=_one_of("env", "env_region", "plain"),
+    )
+    max_workers: int = setting(
+        8, "Messages handled at once.", check=_between(1, 1000), variable="CONSUMER_MAX_WORKERS"
+    )
+    queue_size: int = setting(
+        64,
+        "Messages that may wait for a worker; the next is answered 429.",
+        check=_between(1, 100_000),
+        variable="CONSUMER_QUEUE_SIZE",
+    )
+    dedupe_days: float = setting(
+        7.0,
+        "How long a message id or event id is remembered; Pub/Sub redelivers for 7 days.",
+        check=_between(0.001, 365),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeskSettings:
+    failures: str = setting("", "URL of the failure store. Empty: `sqlite:///<data>/failures.db`.")
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySettings:
+    create: str = setting(
+        "auto",
+        "Create absent topics and subscriptions at start: `always`, `never`, or `auto`: on our own broker and on "
+        "emulators, never on Cloud Pub/Sub.",
+        check=_one_of("auto", "always", "never"),
+    )
+    ack_deadline_seconds: int = setting(
+        30, "Ack deadline of the default push subscriptions.", check=_between(10, 600)
+    )
+    max_delivery_attempts: int = setting(
+        5, "Attempts before a message of the default subscriptions is dead-lettered.", check=_between(5, 100)
+    )
+    minimum_backoff_seconds: float = setting(
+        10.0,
+        "Shortest wait before a message of the default subscriptions is sent again.",
+        check=_between(0, 600),
+    )
+    maximum_backoff_seconds: float = setting(
+        600.0,
+        "Longest wait before a message of the default subscriptions is sent again.",
+        check=_between(0, 600),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A table of holdfast.toml per part; `general` is what stands there before the first table."""
+
+    general: GeneralSettings = field(default_factory=GeneralSettings)
+    broker: BrokerSettings = field(default_factory=BrokerSettings)
+    push: PushSettings = field(default_factory=PushSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+    consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    desk: DeskSettings = field(default_factory=DeskSettings)
+    topology: TopologySettings = field(default_factory=TopologySettings)
+
+
+# Table of holdfast.toml -> the part of Settings it fills.
+TABLES: Mapping[str, str] = {
+    "": "general",
+    "broker": "broker",
+    "broker.push": "push",
+    "http": "http",
+    "consumer": "consumer",
+    "desk": "desk",
+    "topology": "topology",
+}
+
+_PARTS: Mapping[str, type[Any]] = {
+    "general": GeneralSettings,
+    "broker": BrokerSettings,
+    "push": PushSettings,
+    "http": HttpSettings,
+    "consumer": ConsumerSettings,
+    "desk": DeskSettings,
+    "topology": TopologySettings,
+}
+
+CONFIG_VARIABLE = "HOLDFAST_CONFIG"
+CONFIG_FILE = "holdfast.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One setting as users see it: `key` in holdfast.toml, its environment variables, its default."""
+
+    key: str
+    part: str
+    spec: Field[Any]
+
+    @property
+    def variable(self) -> str:
+        return "HOLDFAST_" + self.key.upper().replace(".", "_")
+
+    @property
+    def other_variable(self) -> str:
+        return str(self.spec.metadata["variable"])
+
+    @property
+    def doc(self) -> str:
+        return str(self.spec.metadata["doc"])
+
+    @property
+    def default(self) -> Any:
+        return getattr(_PARTS[self.part](), self.spec.name)
+
+    def convert(self, value: object, source: str) -> Any:
+        """`source` is how the user wrote it (a key, a variable or a flag), for the error."""
+        converted = _convert(source, value, self.default)
+        check: Check | None = self.spec.metadata["check"]
+        complaint = check(converted) if check else None
+        if complaint:
+            raise SettingError(source, value, complaint)
+        return converted
+
+
+def known_settings() -> Iterator[Known]:
+    for table, part in TABLES.items():
+        for spec in fields(_PARTS[part]):
+            yield Known(f"{table}.{spec.name}" if table else spec.name, part, spec)
+
+
+def load_settings(
+    flags: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    config: Path | None = None,
+) -> Settings:
+    """`flags` maps keys such as "broker.port" to what the command line said; None values mean "not given"."""
+    environ = os.environ if environ is None else environ
+    by_key = {known.key: known for known in known_settings()}
+    values: dict[str, Any] = {}
+    for key, value in _file_values(_config_path(config, environ)).items():
+        _require_known(key, value, by_key)
+        values[key] = by_key[key].convert(value, key)
+    for key, (variable, text) in _environment_values(environ, by_key).items():
+        values[key] = by_key[key].convert(text, variable)
+    for key, value in (flags or {}).items():
+        if value is not None:
+            values[key] = by_key[key].convert(value, key)
+    return _build(values, by_key)
+
+
+def _build(values: Mapping[str, Any], by_key: Mapping[str, Known]) -> Settings:
+    parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
+    for key, value in values.items():
+        parts[by_key[key].part][by_key[key].spec.name] = value
+    return Settings(**{part: _PARTS[part](**given) for part, given in parts.items()})
+
+
+def _config_path(config: Path | None, environ: Mapping[str, str]) -> Path | None:
+    if config is None and environ.get(CONFIG_VARIABLE):
+        config = Path(environ[CONFIG_VARIABLE])
+    if config is not None:
+        if not config.is_file():
+            raise SettingError("--config", str(config), "there is no such file")
+        return config
+    default = Path(CONFIG_FILE)
+    return default if default.is_file() else None
+
+
+def _file_values(path: Path | None) -> dict[str, object]:
+    if path is None:
+        return {}
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError("--config", str(path), f"is not valid TOML: {error}") from error
+    except OSError as error:
+        raise SettingError("--config", str(path), f"cannot be read: {error.strerror}") from error
+    return dict(_flatten("", tree))
+
+
+def _flatten(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    keys = {known.key for known in known_settings()}
+    for name, value in tree.items():
+        key = f"{prefix}.{name}" if prefix else name
+        if isinstance(value, dict) and key not in keys:  # a table of settings, not a setting that is a table
+            yield from _flatten(key, value)
+        else:
+            yield key, value
+
+
+def _environment_values(
+    environ: Mapping[str, str], by_key: Mapping[str, Known]
+) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    ours = {known.variable: known.key for known in by_key.values()}
+    for key, known in by_key.items():
+        if known.other_variable and environ.get(known.other_variable):
+            found[key] = (known.other_variable, environ[known.other_variable])
+    for variable, text in environ.items():
+        if variable in ours:
+            found[ours[variable]] = (variable, text)
+        elif variable.startswith("HOLDFAST_") and variable != CONFIG_VARIABLE:
+            raise SettingError(variable, text, "there is no such setting" + _did_you_mean(variable, ours))
+    return found
+
+
+def _require_known(key: str, value: object, by_key: Mapping[str, Known]) -> None:
+    if key not in by_key:
+        raise SettingError(key, value, "there is no such setting" + _did_you_mean(key, by_key))
+
+
+def _did_you_mean(name: str, names: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean {close[0]}?" if close else "; docs/settings.md lists them all"
+
+
+def _convert(source: str, value: object, default: object) -> Any:
+    """To the type of the default. Text is parsed, because environment and flags have nothing else."""
+    if isinstance(default, bool):
+        return _to_bool(source, value)
+    if isinstance(default, int):
+        return _to_number(source, value, int)
+    if isinstance(default, float):
+        return _to_number(source, value, float)
+    if isinstance(default, Mapping):
+        return _to_mapping(source, value)
+    if not isinstance(value, str):
+        raise SettingError(source, value, "must be text")
+    return value
+
+
+def _to_bool(source: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {
+        "true": True,
+        "1": True,
+        "yes": True,
+        "on": True,
+        "false": False,
+        "0": False,
+        "no": False,
+        "off": False,
+    }
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise SettingError(source, value, "must be true or false")
+
+
+def _to_number(source: str, value: object, kind: type[int] | type[float]) -> float:
+    what = "a whole number" if kind is int else "a number"
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise SettingError(source, value, f"must be {what}")
+    if kind is int and isinstance(value, float):
+        raise SettingError(source, value, f"must be {what}")
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise SettingError(source, value, f"must be {what}") from error
+
+
+def _to_mapping(source: str, value: object) -> Mapping[str, str]:
+    wanted = 'must map text to text, such as {"my-subscription": "market-ticks"}'
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise SettingError(source, value, wanted) from error
+    if not isinstance(value, Mapping) or not all(
+        isinstance(key, str) and isinstance(item, str) for key, item in value.items()
+    ):
+        raise SettingError(source, value, wanted)
+    return dict(value)

@@ -1,0 +1,286 @@
+"""One SQLite file with one writer thread. Every change waits in a queue; what waits is committed together, so that one
+fsync pays for many callers (group commit). Knows nothing of what the tables mean.
+
+Reads go through a second connection on a thread of their own and see the last committed state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.errors import CorruptData, DataDirectoryError, NewerData, NotFound, StorageUnavailable
+from holdfast.stores.sqlite.lock import FileLock
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+# Above this size a full check at each start would cost seconds; damage is then reported by the read that meets it.
+CHECKED_WHOLE_UP_TO_BYTES = 32 * 1024 * 1024
+
+# A group is cut here so that no caller waits for thousands of others.
+LARGEST_GROUP = 4096
+
+_HEADER_MAGIC = b"SQLite format 3\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """`application_id` marks the file as ours; migration n brings a file from version n to n + 1. Forward only."""
+
+    application_id: int
+    migrations: Sequence[str]
+
+    @property
+    def version(self) -> int:
+        return len(self.migrations)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    work: Work[Any]
+    done: asyncio.Future[Any]
+
+
+class Database:
+    """Opened by `Database.open`; use from one event loop."""
+
+    def __init__(self, path: Path, lock: FileLock, loop: asyncio.AbstractEventLoop) -> None:
+        self._path = path
+        self._lock = lock
+        self._loop = loop
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._writer = _connect(path)
+        self._reader = _connect(path)
+        self._reader.execute("PRAGMA query_only = 1")
+        self._read_thread = ThreadPoolExecutor(1, thread_name_prefix=f"read {path.name}")
+        self._write_thread = threading.Thread(target=self._write_loop, name=f"write {path.name}", daemon=True)
+        self._closed = False
+        self._write_thread.start()
+
+    @classmethod
+    async def open(cls, path: Path, schema: Schema) -> Database:
+        """Refuses, without touching it, a file that is damaged, not ours, newer than this program or in use."""
+        loop = asyncio.get_running_loop()
+        lock = FileLock(path)
+        try:
+            await loop.run_in_executor(None, _prepare, path, schema)
+            return cls(path, lock, loop)
+        except BaseException:
+            lock.release()
+            raise
+
+    def submit(self, work: Work[T]) -> asyncio.Future[T]:
+        """Runs `work` inside the next group's transaction. The future is done once that is on disk.
+
+        Calls take effect in the order they were made. `work` may run twice (when a neighbour in its group fails, each
+        is run again alone), so it must do nothing but SQL.
+        """
+        done: asyncio.Future[T] = self._loop.create_future()
+        if self._closed:
+            done.set_exception(StorageUnavailable(f"{self._path} is closed"))
+            return done
+        self._queue.put(_Waiting(work, done))
+        return done
+
+    async def read(self, work: Work[T]) -> T:
+        try:
+            return await self._loop.run_in_executor(self._read_thread, work, self._reader)
+        except sqlite3.Error as error:
+            raise _storage_error(self._path, error) from error
+
+    async def close(self) -> None:
+        """Finishes what was submitted, then closes the file."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(None)
+        await self._loop.run_in_executor(None, self._write_thread.join)
+        self._read_thread.shutdown(wait=True)
+        self._reader.close()
+        self._writer.close()
+        self._lock.release()
+
+    # The writer thread.
+
+    def _write_loop(self) -> None:
+        while True:
+            first = self._queue.get()
+            if first is None:
+                return
+            group, ended = self._gather(first)
+            outcomes = self._commit(group)
+            self._answer(group, outcomes)
+            if ended:
+                return
+
+    def _gather(self, first: _Waiting) -> tuple[list[_Waiting], bool]:
+        group = [first]
+        while len(group) < LARGEST_GROUP:
+            try:
+                waiting = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if waiting is None:
+                return group, True
+            group.append(waiting)
+        return group, False
+
+    def _commit(self, group: list[_Waiting]) -> list[object]:
+        try:
+            return self._transaction([waiting.work for waiting in group])
+        except Exception as error:  # whatever it is, it goes to the caller and never ends this thread
+            if len(group) == 1:
+                return [self._as_holdfast_error(error)]
+        # One of them failed: each alone, so that it fails only itself.
+        return [self._commit([waiting])[0] for waiting in group]
+
+    def _transaction(self, works: list[Work[Any]]) -> list[object]:
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            results = [work(self._writer) for work in works]
+            self._writer.execute("COMMIT")
+        except BaseException:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+        return results
+
+    def _as_holdfast_error(self, error: Exception) -> Exception:
+        return _storage_error(self._path, error) if isinstance(error, sqlite3.Error) else error
+
+    def _answer(self, group: list[_Waiting], outcomes: list[object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(_resolve, group, outcomes)
+        except (
+            RuntimeError
+        ):  # the loop is closed: nobody waits any more, and what was committed stays committed
+            return
+
+
+def _resolve(group: list[_Waiting], outcomes: list[object]) -> None:
+    for waiting, outcome in zip(group, outcomes, strict=True):
+        if waiting.done.done():  # the caller was cancelled; its change stands all the same
+            continue
+        if isinstance(outcome, Exception):
+            waiting.done.set_exception(outcome)
+        else:
+            waiting.done.set_result(outcome)
+
+
+class ReadOnlyDatabase:
+    """For looking into a file that another process may be writing; changes nothing."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        if not path.exists():
+            raise NotFound(f"there is no {path}: is this the right --data directory? `holdfast up` makes one")
+        _check(path, schema)
+        self._path = path
+        self._connection = _connect(path, mode="ro")
+
+    async def read(self, work: Work[T]) -> T:
+        try:
+            return work(self._connection)
+        except sqlite3.Error as error:
+            raise _storage_error(self._path, error) from error
+
+    async def close(self) -> None:
+        self._connection.close()
+
+
+# Opening.
+
+
+def _prepare(path: Path, schema: Schema) -> None:
+    if path.exists():
+        _check(path, schema)
+    try:
+        connection = _connect(path)
+    except sqlite3.OperationalError as error:
+        raise DataDirectoryError(f"cannot open {path}: {error}. Check that it is a writable file") from error
+    try:
+        _migrate(connection, schema)
+    except sqlite3.OperationalError as error:
+        raise DataDirectoryError(
+            f"cannot write {path}: {error}. Check its rights and the free space"
+        ) from error
+    finally:
+        connection.close()
+
+
+def _connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=10,
+    )
+    if mode != "ro":
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # an acknowledged change survives a power cut
+    connection.execute("PRAGMA temp_store = MEMORY")
+    return connection
+
+
+def _check(path: Path, schema: Schema) -> None:
+    """Reads only. The first bytes are looked at before SQLite may open, and so change, anything."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError as error:
+        raise DataDirectoryError(f"cannot read {path}: {error.strerror}") from error
+    if not header:  # made, but never written to: as good as absent
+        return
+    if not header.startswith(_HEADER_MAGIC) or len(header) < 100:
+        raise _corrupt(path, "it is not an SQLite database")
+    try:
+        connection = _connect(path, mode="ro")
+        try:
+            application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if application_id not in (0, schema.application_id):
+                raise _corrupt(path, "it belongs to another program or another part of Holdfast")
+            if version > schema.version:
+                raise NewerData(
+                    f"{path} was written by a newer Holdfast (format {version}, this one knows {schema.version}). "
+                    "Use that version, or another --data directory"
+                )
+            if path.stat().st_size <= CHECKED_WHOLE_UP_TO_BYTES:
+                found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if found != "ok":
+                    raise _corrupt(path, found.splitlines()[-1])
+        finally:
+            connection.close()
+    except sqlite3.OperationalError as error:
+        raise DataDirectoryError(
+            f"cannot open {path}: {error}. Check its rights and those of its directory"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise _corrupt(path, str(error)) from error
+
+
+def _migrate(connection: sqlite3.Connection, schema: Schema) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    for number in range(version, schema.version):
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {schema.migrations[number]}; PRAGMA application_id = {schema.application_id}; "
+            f"PRAGMA user_version = {number + 1}; COMMIT;"
+        )
+
+
+def _corrupt(path: Path, what: str) -> CorruptData:
+    return CorruptData(
+        f"{path} is damaged: {what}. Nothing was changed. Restore it from a backup, or move it away to start empty"
+    )
+
+
+def _storage_error(path: Path, error: Exception) -> StorageUnavailable:
+    return StorageUnavailable(f"{path.name}: {error}")

@@ -1,0 +1,1 @@
+"""Topics and subscriptions as one description, created where they are absent."""

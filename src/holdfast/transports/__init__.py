@@ -1,0 +1,1 @@
+"""How the consumer and the desk reach a broker: `local` in the same process, `google` over the network."""

@@ -1,0 +1,346 @@
+"""Puts the parts together. The only file that picks implementations.
+
+Each part is an async context manager: entering starts it, leaving stops it and saves everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import socket
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, assert_never
+
+from starlette.routing import Route
+
+from holdfast.api.grpc.server import GrpcServer
+from holdfast.api.http import documents as documents_api
+from holdfast.api.http import failures as failures_api
+from holdfast.api.http import outcomes as outcomes_api
+from holdfast.api.http import push_endpoint
+from holdfast.api.http.app import Check, make_app
+from holdfast.api.http.server import HttpServer, listen
+from holdfast.broker.log import MessageLog
+from holdfast.broker.push import PushDelivery
+from holdfast.broker.push_client import AiohttpPushClient
+from holdfast.broker.retention import keep_removing
+from holdfast.broker.service import Broker
+from holdfast.clock import Clock, SystemClock
+from holdfast.consumer.app import Consumer
+from holdfast.consumer.documents import DocumentStore
+from holdfast.consumer.housekeeping import keep_forgetting
+from holdfast.consumer.materializer import materializer
+from holdfast.consumer.pipeline import Pipeline
+from holdfast.consumer.pull import consume
+from holdfast.consumer.transport import Transport
+from holdfast.deadletter.collector import Collector
+from holdfast.deadletter.failures import FailureStore
+from holdfast.deadletter.service import Desk
+from holdfast.errors import SettingError
+from holdfast.model.names import subscription_path
+from holdfast.settings import Settings
+from holdfast.stores.locate import MemoryPlace, Place, SqlitePlace, locate
+from holdfast.stores.memory.documents import MemoryDocumentStore
+from holdfast.stores.memory.failures import MemoryFailureStore
+from holdfast.stores.memory.log import MemoryMessageLog
+from holdfast.stores.sqlite.documents import SqliteDocumentStore
+from holdfast.stores.sqlite.failures import SqliteFailureStore
+from holdfast.stores.sqlite.log import SqliteMessageLog
+from holdfast.topology.default import Topology, create_absent, default_topology, topics_by_subscription
+from holdfast.transports.google import GoogleTransport
+from holdfast.transports.local import LocalTransport
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where the parts of this process listen. A port is 0 where that part does not run."""
+
+    broker_port: int = 0
+    http_port: int = 0
+
+
+# The whole, and each part alone.
+
+
+@asynccontextmanager
+async def running_up(settings: Settings) -> AsyncIterator[Running]:
+    """Broker, consumer and desk in one process."""
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        listener, http_port = _take_http_port(stack, settings)
+        _require_free(settings.broker.host, settings.broker.port)
+        documents = await _entered(stack, await open_documents(settings))
+        failures = await _entered(stack, await open_failures(settings))
+        broker, broker_port = await stack.enter_async_context(_broker(settings, clock))
+        transport = LocalTransport(broker)
+        topology = default_topology(settings, _push_endpoint(settings, http_port))
+        if settings.topology.create != "never":
+            await create_absent(topology, transport)
+            await _point_push_here(broker, topology)
+        pipeline = _pipeline(settings, clock, documents, "")
+        await stack.enter_async_context(_desk(clock, transport, failures, topology.desk_subscriptions))
+        await stack.enter_async_context(_background(keep_forgetting(documents, clock)))
+        routes = [*_consumer_routes(pipeline, documents), *failures_api.routes(Desk(failures))]
+        checks = {"documents": documents.collections, "failures": failures.count_by_status}
+        await stack.enter_async_context(_http(listener, routes, checks))
+        # Last to start and first to stop: it calls the others.
+        await stack.enter_async_context(_push(settings, broker))
+        yield Running(broker_port, http_port)
+
+
+@asynccontextmanager
+async def running_broker(settings: Settings) -> AsyncIterator[Running]:
+    """The broker alone, with whatever topics and subscriptions clients create."""
+    async with AsyncExitStack() as stack:
+        _require_free(settings.broker.host, settings.broker.port)
+        broker, port = await stack.enter_async_context(_broker(settings, SystemClock()))
+        await stack.enter_async_context(_push(settings, broker))
+        yield Running(broker_port=port)
+
+
+@asynccontextmanager
+async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) -> AsyncIterator[Running]:
+    """The consumer alone. `app` is MODULE:NAME, or empty for the materializer; `pull` names subscriptions to read."""
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        listener, port = _take_http_port(stack, settings)
+        documents = await _entered(stack, await open_documents(settings))
+        pipeline = _pipeline(settings, clock, documents, app)
+        await stack.enter_async_context(_background(keep_forgetting(documents, clock)))
+        await stack.enter_async_context(
+            _http(listener, _consumer_routes(pipeline, documents), {"documents": documents.collections})
+        )
+        if pull or _may_create(settings):
+            transport = await _entered(stack, GoogleTransport.connect(settings.general.emulator_host))
+            if not app and _may_create(settings):
+                await create_absent(default_topology(settings, _push_endpoint(settings, port)), transport)
+            for name in pull:
+                path = subscription_path(settings.general.project, name)
+                await stack.enter_async_context(_background(consume(transport, pipeline, path)))
+        yield Running(http_port=port)
+
+
+@asynccontextmanager
+async def running_desk(settings: Settings) -> AsyncIterator[Running]:
+    """The desk alone: reads the dead-letter topics of the default topology."""
+    async with AsyncExitStack() as stack:
+        listener, port = _take_http_port(stack, settings)
+        failures = await _entered(stack, await open_failures(settings))
+        transport = await _entered(stack, GoogleTransport.connect(settings.general.emulator_host))
+        topology = default_topology(settings, _push_endpoint(settings, port))
+        if _may_create(settings):
+            await create_absent(topology.dead_letters_only(), transport)
+        await stack.enter_async_context(
+            _desk(SystemClock(), transport, failures, topology.desk_subscriptions)
+        )
+        await stack.enter_async_context(
+            _http(listener, failures_api.routes(Desk(failures)), {"failures": failures.count_by_status})
+        )
+        yield Running(http_port=port)
+
+
+# Stores.
+
+
+async def open_documents(settings: Settings) -> DocumentStore:
+    place = documents_place(settings)
+    match place:
+        case MemoryPlace():
+            return MemoryDocumentStore()
+        case SqlitePlace(path):
+            return await SqliteDocumentStore.open(path)
+        case _:
+            assert_never(place)
+
+
+async def open_failures(settings: Settings) -> FailureStore:
+    place = failures_place(settings)
+    match place:
+        case MemoryPlace():
+            return MemoryFailureStore()
+        case SqlitePlace(path):
+            return await SqliteFailureStore.open(path)
+        case _:
+            assert_never(place)
+
+
+def read_documents(settings: Settings) -> DocumentStore:
+    """For looking only: works beside a running process, and changes nothing."""
+    return SqliteDocumentStore.read_only(_sqlite_path("consumer.store", documents_place(settings)))
+
+
+def read_failures(settings: Settings) -> FailureStore:
+    return SqliteFailureStore.read_only(_sqlite_path("desk.failures", failures_place(settings)))
+
+
+def documents_place(settings: Settings) -> Place:
+    return _place(settings, "consumer.store", settings.consumer.store, "documents.db")
+
+
+def failures_place(settings: Settings) -> Place:
+    return _place(settings, "desk.failures", settings.desk.failures, "failures.db")
+
+
+def _place(settings: Settings, key: str, url: str, file_name: str) -> Place:
+    if url:
+        return locate(key, url)
+    return MemoryPlace() if settings.general.memory else SqlitePlace(Path(settings.general.data, file_name))
+
+
+def _sqlite_path(key: str, place: Place) -> Path:
+    if isinstance(place, SqlitePlace):
+        return place.path
+    raise SettingError(key, "memory:", "a store in memory can be read only through its process: use --url")
+
+
+async def _open_log(settings: Settings) -> MessageLog:
+    if settings.general.memory:
+        return MemoryMessageLog()
+    return await SqliteMessageLog.open(Path(settings.general.data, "broker.db"))
+
+
+# Pieces.
+
+
+@asynccontextmanager
+async def _broker(settings: Settings, clock: Clock) -> AsyncIterator[tuple[Broker, int]]:
+    async with AsyncExitStack() as stack:
+        log = await _entered(stack, await _open_log(settings))
+        broker = await _entered(stack, await Broker.open(log, clock, settings.broker))
+        server = GrpcServer(broker)
+        port = await server.start(settings.broker.host, settings.broker.port)
+        stack.push_async_callback(server.stop)
+        await stack.enter_async_context(_background(keep_removing(broker, clock)))
+        yield broker, port
+
+
+@asynccontextmanager
+async def _push(settings: Settings, broker: Broker) -> AsyncIterator[None]:
+    client = AiohttpPushClient()
+    push = PushDelivery(broker, client, settings.push, strict=settings.broker.strict)
+    push.start()
+    try:
+        yield
+    finally:
+        await push.stop()
+        await client.close()
+
+
+@asynccontextmanager
+async def _desk(
+    clock: Clock, transport: Transport, failures: FailureStore, subscriptions: Sequence[str]
+) -> AsyncIterator[None]:
+    collector = Collector(transport, failures, clock, subscriptions)
+    task = asyncio.create_task(collector.run())
+    try:
+        yield
+    finally:
+        collector.stop()
+        await task
+
+
+@asynccontextmanager
+async def _http(
+    listener: socket.socket, routes: Sequence[Route], checks: Mapping[str, Check]
+) -> AsyncIterator[None]:
+    server = HttpServer(make_app(routes, checks), listener)
+    await server.start()
+    try:
+        yield
+    finally:
+        await server.stop()
+
+
+@asynccontextmanager
+async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+class _Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+ClosableT = TypeVar("ClosableT", bound=_Closable)
+
+
+async def _entered(stack: AsyncExitStack, thing: ClosableT) -> ClosableT:
+    """Closes it when the stack ends."""
+    stack.push_async_callback(thing.close)
+    return thing
+
+
+def _pipeline(settings: Settings, clock: Clock, documents: DocumentStore, app: str) -> Pipeline:
+    consumer = load_app(app) if app else materializer(settings.consumer, clock)
+    return Pipeline(consumer, documents, clock, settings.consumer, topics_by_subscription(settings))
+
+
+def _consumer_routes(pipeline: Pipeline, documents: DocumentStore) -> list[Route]:
+    return [
+        *push_endpoint.routes(pipeline),
+        *documents_api.routes(documents),
+        *outcomes_api.routes(pipeline.recent),
+    ]
+
+
+def load_app(name: str) -> Consumer:
+    """MODULE:NAME, looked up from the current directory too, as other Python servers do."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise SettingError("MODULE:APP", name, "must look like my_package.my_module:app")
+    try:
+        app = getattr(importlib.import_module(module_name), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise  # a module that the user's own code misses: its traceback says which
+        raise SettingError("MODULE:APP", name, f"there is no module {error.name}") from error
+    except AttributeError as error:
+        raise SettingError("MODULE:APP", name, f"{module_name} has no {attribute}") from error
+    if not isinstance(app, Consumer):
+        raise SettingError(
+            "MODULE:APP", name, f"must be a holdfast.consumer.Consumer, not {type(app).__name__}"
+        )
+    return app
+
+
+# Addresses.
+
+
+def _take_http_port(stack: AsyncExitStack, settings: Settings) -> tuple[socket.socket, int]:
+    listener = listen(settings.http.host, settings.http.port)
+    stack.callback(listener.close)
+    return listener, listener.getsockname()[1]
+
+
+def _require_free(host: str, port: int) -> None:
+    """Looks before any file is opened; the server itself finds out too, but later."""
+    listen(host, port).close()
+
+
+def _push_endpoint(settings: Settings, http_port: int) -> str:
+    host = settings.http.host
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - listening everywhere; from here that is
+        host = "127.0.0.1"
+    return f"http://{f'[{host}]' if ':' in host else host}:{http_port}/pubsub/push"
+
+
+def _may_create(settings: Settings) -> bool:
+    """Nobody's cloud project gets resources without having been asked."""
+    create = settings.topology.create
+    return create == "always" or (create == "auto" and bool(settings.general.emulator_host))
+
+
+async def _point_push_here(broker: Broker, topology: Topology) -> None:
+    """The consumer of this process may listen elsewhere than last time; its own subscriptions follow it."""
+    for wanted in topology.subscriptions:
+        if wanted.push and broker.get_subscription(wanted.name).push != wanted.push:
+            await broker.modify_push_config(wanted.name, wanted.push)

@@ -1,0 +1,319 @@
+"""The life of a delivery: each end, what is stored then, and what the log and the counters say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from typing import Any
+
+import pytest
+
+from holdfast.clock import NANOSECONDS
+from holdfast.consumer import Consumer, Event, Misconfigured, Poison, Transient, Upsert
+from holdfast.consumer.documents import Write
+from holdfast.consumer.pipeline import Pipeline
+from holdfast.errors import StorageUnavailable
+from holdfast.model.message import Delivery, Message
+from holdfast.model.outcome import Applied, Duplicate, Outcome, Poisoned, Retry, Stale
+from holdfast.settings import ConsumerSettings
+from holdfast.stores.memory.documents import MemoryDocumentStore
+from holdfast.testing import ManualClock
+
+DAY = 86_400
+
+
+def order_placed(event: Event) -> Upsert:
+    return Upsert("orders", event.data["id"], {"total": event.data.get("total", 0)})
+
+
+class House:
+    """A pipeline with one topic, on a memory store and a clock moved by hand."""
+
+    def __init__(self, handler: Any = order_placed, **settings: Any) -> None:
+        self.app = Consumer()
+        self.app.on("orders")(handler)
+        self.store = MemoryDocumentStore()
+        self.clock = ManualClock()
+        self.pipeline = Pipeline(
+            self.app, self.store, self.clock, ConsumerSettings(**settings), {"orders.materializer": "orders"}
+        )
+
+    async def send(self, payload: dict[str, Any] | bytes, message_id: str = "m1", **message: Any) -> Outcome:
+        return await self.pipeline.handle(delivery(payload, message_id, **message))
+
+    async def total(self, document_id: str = "o1") -> Any:
+        document = await self.store.get("orders", document_id)
+        return None if document is None else document.fields["total"]
+
+
+def delivery(payload: dict[str, Any] | bytes, message_id: str = "m1", **message: Any) -> Delivery:
+    data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    published = message.pop("publish_time_ns", 1_700_000_000 * NANOSECONDS)
+    made = Message(data, message_id=message_id, publish_time_ns=published, **message)
+    return Delivery("projects/p/subscriptions/orders.materializer", made, attempt=2)
+
+
+def raising(error: BaseException) -> Any:
+    def handler(event: Event) -> Upsert:
+        raise error
+
+    return handler
+
+
+# The ends.
+
+
+async def test_applied_then_duplicate() -> None:
+    house = House()
+    assert await house.send({"id": "o1", "total": 5}) == Applied(("orders/o1",))
+    assert await house.send({"id": "o1", "total": 5}) == Duplicate("message:m1")
+    assert await house.total() == 5
+
+
+async def test_a_handler_may_be_async() -> None:
+    async def handler(event: Event) -> Upsert:
+        await asyncio.sleep(0)
+        return order_placed(event)
+
+    house = House(handler)
+    assert await house.send({"id": "o1"}) == Applied(("orders/o1",))
+
+
+async def test_the_handler_is_given_the_topic() -> None:
+    seen = []
+
+    def handler(event: Event) -> Upsert:
+        seen.append(event.topic)
+        return order_placed(event)
+
+    await House(handler).send({"id": "o1"})
+    assert seen == ["orders"]
+
+
+async def test_the_same_event_published_again_is_a_duplicate() -> None:
+    house = House(env="prod")
+    await house.send({"id": "o1", "eventId": "e1", "total": 1}, "m1")
+    again = await house.send({"id": "o1", "eventId": "e1", "total": 2}, "m2")
+    assert again == Duplicate("event:prod__orders__e1")
+    assert await house.total() == 1
+
+
+async def test_an_older_event_is_stale_and_its_redelivery_a_duplicate() -> None:
+    house = House()
+    await house.send({"id": "o1", "ts": 20, "total": 2}, "m2")
+    assert await house.send({"id": "o1", "ts": 10, "total": 1}, "m1") == Stale("orders/o1")
+    assert await house.send({"id": "o1", "ts": 10, "total": 1}, "m1") == Duplicate("message:m1")
+    assert await house.total() == 2
+
+
+async def test_marks_are_kept_for_as_long_as_the_setting_says() -> None:
+    house = House(dedupe_days=2.0)
+    await house.send({"id": "o1", "eventId": "e1"}, "m1")
+    house.clock.advance(2 * DAY - 1)
+    assert isinstance(await house.send({"id": "o2", "eventId": "e1"}, "m2"), Duplicate)
+    house.clock.advance(1)
+    assert isinstance(await house.send({"id": "o2", "eventId": "e1"}, "m2"), Applied)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason", "readable"),
+    [
+        (b"nonsense", "DECODE_ERROR", False),
+        (b"[]", "SCHEMA_VALIDATION_ERROR", True),
+        ({"id": "o1", "ts": "noon"}, "SCHEMA_VALIDATION_ERROR", True),
+        ({"id": "a/b"}, "SCHEMA_VALIDATION_ERROR", True),
+        ({"id": "o1", "topic": "unheard-of"}, "UNROUTABLE", True),
+    ],
+)
+async def test_poison(payload: dict[str, Any] | bytes, reason: str, readable: bool) -> None:
+    house = House()
+    outcome = await house.send(payload)
+    assert isinstance(outcome, Poisoned)
+    assert (outcome.reason, outcome.readable) == (reason, readable)
+    assert list(await house.store.collections()) == []
+
+
+async def test_fields_that_are_no_json_are_poison() -> None:
+    outcome = await House(lambda event: Upsert("orders", "o1", {"x": {1, 2}})).send({})
+    assert outcome == Poisoned("SCHEMA_VALIDATION_ERROR", "x: set is not a JSON value", readable=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (Poison("no", reason="MINE"), Poisoned("MINE", "no", readable=True)),
+        (Transient("busy", retry_after=5), Retry("busy", retry_after=5)),
+        (Misconfigured("no key"), Retry("no key", misconfigured=True)),
+        (ConnectionError("down"), Retry("down")),
+        (ZeroDivisionError("oops"), Retry("oops")),
+    ],
+)
+async def test_what_a_handler_raises_is_classified(error: Exception, outcome: Outcome) -> None:
+    assert await House(raising(error)).send({"id": "o1"}) == outcome
+
+
+@pytest.mark.parametrize("nothing", [None, {}, "orders/o1"])
+async def test_a_handler_that_returns_no_upsert_is_never_a_success(nothing: object) -> None:
+    outcome = await House(lambda event: nothing).send({"id": "o1"})
+    assert isinstance(outcome, Retry)
+    assert "not Upsert" in outcome.error
+
+
+async def test_a_failed_attempt_claims_nothing() -> None:
+    """The mark before the success would make the retry look like a duplicate, and lose the message."""
+    house = House()
+    apply, failures = house.store.apply, [StorageUnavailable("down"), OSError("disk")]
+
+    async def failing(write: Write) -> Applied | Duplicate | Stale:
+        if failures:
+            raise failures.pop()
+        return await apply(write)
+
+    house.store.apply = failing  # type: ignore[method-assign]
+    assert await house.send({"id": "o1"}) == Retry("disk")
+    assert await house.send({"id": "o1"}) == Retry("down")
+    assert await house.send({"id": "o1"}) == Applied(("orders/o1",))
+
+
+async def test_cancellation_is_passed_on_and_frees_the_place() -> None:
+    house = House(raising(asyncio.CancelledError()), max_workers=1, queue_size=1)
+    for _ in range(5):
+        with pytest.raises(asyncio.CancelledError):
+            await house.send({"id": "o1"})
+    assert sum(house.pipeline.recent.totals.values()) == 0
+
+
+async def test_redelivered_and_reordered_input_leaves_the_same_documents() -> None:
+    events = [({"id": f"o{n % 5}", "ts": n, "total": n, "eventId": f"e{n}"}, f"m{n}") for n in range(50)]
+    clean, messy = House(queue_size=1000), House(queue_size=1000)
+    for payload, message_id in events:
+        await clean.send(payload, message_id)
+    chaos = [*events, *events, *((payload, f"again-{message_id}") for payload, message_id in events)]
+    random.Random(3).shuffle(chaos)
+    await asyncio.gather(*(messy.send(payload, message_id) for payload, message_id in chaos))
+    for n in range(5):
+        assert await messy.total(f"o{n}") == await clean.total(f"o{n}") == 45 + n
+
+
+# Admission.
+
+
+class Gate:
+    """A handler that waits until it is opened, and knows how many are inside."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.inside = self.most = 0
+
+    async def __call__(self, event: Event) -> Upsert:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        await self.open.wait()
+        self.inside -= 1
+        return order_placed(event)
+
+
+async def test_what_does_not_fit_in_the_house_is_turned_away_at_once() -> None:
+    gate = Gate()
+    house = House(gate, max_workers=2, queue_size=3)
+    held = [asyncio.create_task(house.send({"id": f"o{n}"}, f"m{n}")) for n in range(5)]
+    await asyncio.sleep(0)
+    refused = Retry("backpressure_queue_full", overloaded=True)
+    assert await asyncio.wait_for(house.send({"id": "o9"}, "m9"), 5) == refused
+    gate.open.set()
+    assert all(isinstance(outcome, Applied) for outcome in await asyncio.gather(*held))
+    assert gate.most == 2
+    assert await house.send({"id": "o9"}, "m9") == Applied(("orders/o9",))
+    assert house.pipeline.recent.totals["retry"] == 1
+
+
+# The log, the counts, the recent ones.
+
+
+def records(caplog: pytest.LogCaptureFixture) -> list[tuple[int, dict[str, Any]]]:
+    return [
+        (record.levelno, record.__dict__["fields"])
+        for record in caplog.records
+        if record.name == "holdfast.consumer"
+    ]
+
+
+async def test_one_log_record_per_message(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast.consumer")
+    house = House(env="prod")
+    await house.send({"id": "o1", "eventId": "e1", "secret": "hunter2"})
+    assert records(caplog) == [
+        (
+            logging.INFO,
+            {
+                "subscription": "projects/p/subscriptions/orders.materializer",
+                "topic": "orders",
+                "messageId": "m1",
+                "publishTime": "2023-11-14T22:13:20Z",
+                "deliveryAttempt": 2,
+                "handler": "order_placed",
+                "outcome": "applied",
+                "doc_path": "orders/o1",
+                "idempotency_key": "event:prod__orders__e1",
+            },
+        )
+    ]
+    assert "hunter2" not in caplog.text
+
+
+async def test_retry_and_poison_are_errors_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    await House(raising(Transient("x" * 1000))).send({"id": "o1"})
+    await House().send(b"nonsense")
+    (level, retry), (level_too, poison) = records(caplog)
+    assert level == level_too == logging.ERROR
+    assert retry["error"] == "x" * 300
+    assert (retry["error_type"], retry["retryable"]) == ("Transient", True)
+    assert (poison["error_type"], poison["retryable"]) == ("Poison", False)
+    assert poison["failure_reason"] == "DECODE_ERROR"
+    assert "traceback" not in retry
+
+
+async def test_the_unclassified_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    payload_in_error = ValueError("seen: " + "hunter2 " * 100)
+    await House(raising(payload_in_error)).send({"id": "o1"})
+    [(level, fields)] = records(caplog)
+    assert level == logging.ERROR
+    assert fields["error_type"] == "unclassified: ValueError"
+    assert "raise error" in fields["traceback"]
+    assert len(fields["error"]) == 300
+    assert "hunter2" not in fields["traceback"]
+
+
+async def test_people_can_ask_what_happened() -> None:
+    house = House()
+    await house.send({"id": "o1"}, "m1")
+    house.clock.advance(1)
+    await house.send({"id": "o1"}, "m1")
+    await house.send({"id": "a/b"}, "m2")
+    house.pipeline.refuse(Poison("envelope: is not JSON", reason="DECODE_ERROR", readable=False))
+    assert house.pipeline.recent.totals == {
+        "applied": 1,
+        "duplicate": 1,
+        "stale_ignored": 0,
+        "poison": 2,
+        "retry": 0,
+    }
+    second, first = house.pipeline.recent.latest("m1")
+    assert (first.outcome, first.document, first.topic) == ("applied", "orders/o1", "orders")
+    assert (second.outcome, second.time_ns - first.time_ns) == ("duplicate", NANOSECONDS)
+    assert [one.error for one in house.pipeline.recent.latest()[:2]] == [
+        "envelope: is not JSON",
+        'document id: must not contain "/"',
+    ]
+
+
+async def test_only_the_last_thousand_are_kept() -> None:
+    house = House()
+    for n in range(1005):
+        await house.send({"id": "o1", "ts": n}, f"m{n}")
+    latest = house.pipeline.recent.latest()
+    assert len(latest) == 1000
+    assert latest[0].message_id == "m1004"
+    assert house.pipeline.recent.totals["applied"] == 1005

@@ -1,0 +1,56 @@
+"""Which sign tells the topic, and which sign wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from holdfast.consumer.event import Event
+from holdfast.consumer.routes import Routes
+from holdfast.errors import Poison
+
+SUBSCRIPTION = "projects/p/subscriptions/orders.materializer"
+
+
+def topic_of(
+    data: dict[str, Any],
+    attributes: dict[str, str] | None = None,
+    subscription: str = "",
+    subscription_topics: dict[str, str] | None = None,
+) -> str:
+    routes = Routes(subscription_topics or {}, "system.events")
+    return routes.topic_of(Event(data, "m1", subscription=subscription, attributes=attributes or {}))
+
+
+def test_the_signs_from_surest_to_weakest() -> None:
+    data = {"topic": "by-topic", "pubsubTopic": "by-pubsub", "sourceTopic": "by-source", "service": "s"}
+    topics = {SUBSCRIPTION: "by-path", "orders.materializer": "by-id"}
+    assert topic_of(data, {"topic": "by-attribute"}, SUBSCRIPTION, topics) == "by-attribute"
+    assert topic_of(data, {"topic": ""}, SUBSCRIPTION, topics) == "by-topic"
+    del data["topic"]
+    assert topic_of(data, None, SUBSCRIPTION, topics) == "by-pubsub"
+    del data["pubsubTopic"]
+    assert topic_of(data, None, SUBSCRIPTION, topics) == "by-source"
+    del data["sourceTopic"]
+    assert topic_of(data, None, SUBSCRIPTION, topics) == "by-path"
+    del topics[SUBSCRIPTION]
+    assert topic_of(data, None, SUBSCRIPTION, topics) == "by-id"
+    del topics["orders.materializer"]
+    assert topic_of(data, None, SUBSCRIPTION, topics) == "system.events"
+
+
+def test_a_full_topic_path_is_cut_to_its_id() -> None:
+    assert topic_of({}, {"topic": "projects/p/topics/orders"}) == "orders"
+
+
+def test_payload_fields_that_are_not_text_are_no_sign() -> None:
+    assert topic_of({"topic": 5, "pubsubTopic": "", "sourceTopic": "orders"}) == "orders"
+
+
+@pytest.mark.parametrize("service", [None, "", "  ", 5, {}])
+def test_without_any_sign_it_is_poison(service: object) -> None:
+    with pytest.raises(Poison, match=r"^topic: ") as caught:
+        topic_of({"service": service}, subscription="projects/p/subscriptions/unknown")
+    assert caught.value.reason == "UNROUTABLE"
+    assert caught.value.readable
