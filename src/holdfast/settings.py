@@ -55,8 +55,8 @@ class GeneralSettings:
     )
     emulator_host: str = setting(
         "",
-        "HOST:PORT of the broker that `consume`, `desk` and `demo` talk to. Empty: Cloud Pub/Sub with your credentials, "
-        "except that `demo` then looks for `up` on this machine.",
+        "HOST:PORT of the broker that `consume`, `desk` and `demo` talk to. Empty: Cloud Pub/Sub with your "
+        "credentials, except that `demo` then looks for `up` on this machine.",
         variable="PUBSUB_EMULATOR_HOST",
     )
     log_format: str = setting(
@@ -138,9 +138,7 @@ class ConsumerSettings:
         "`plain` is the service alone.",
         check=_one_of("env", "env_region", "plain"),
     )
-    max_workers: int = setting(
-        8, "Messages handled at once.", check=_between(1, 1000), variable="CONSUMER_MAX_WORKERS"
-    )
+    max_workers: int = setting(8, "Messages handled at once.", check=_between(1, 1000), variable="CONSUMER_MAX_WORKERS")
     queue_size: int = setting(
         64,
         "Messages that may wait for a worker; the next is answered 429.",
@@ -167,9 +165,7 @@ class TopologySettings:
         "emulators, never on Cloud Pub/Sub.",
         check=_one_of("auto", "always", "never"),
     )
-    ack_deadline_seconds: int = setting(
-        30, "Ack deadline of the default push subscriptions.", check=_between(10, 600)
-    )
+    ack_deadline_seconds: int = setting(30, "Ack deadline of the default push subscriptions.", check=_between(10, 600))
     max_delivery_attempts: int = setting(
         5, "Attempts before a message of the default subscriptions is dead-lettered.", check=_between(5, 100)
     )
@@ -323,9 +319,7 @@ def _flatten(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, object
             yield key, value
 
 
-def _environment_values(
-    environ: Mapping[str, str], by_key: Mapping[str, Known]
-) -> dict[str, tuple[str, str]]:
+def _environment_values(environ: Mapping[str, str], by_key: Mapping[str, Known]) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     ours = {known.variable: known.key for known in by_key.values()}
     for key, known in by_key.items():

@@ -134,9 +134,7 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         topology = default_topology(settings, _push_endpoint(settings, port))
         if _may_create(settings):
             await create_absent(topology.dead_letters_only(), transport)
-        await stack.enter_async_context(
-            _desk(SystemClock(), transport, failures, topology.desk_subscriptions)
-        )
+        await stack.enter_async_context(_desk(SystemClock(), transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(
             _http(listener, failures_api.routes(Desk(failures)), {"failures": failures.count_by_status})
         )
@@ -244,9 +242,7 @@ async def _desk(
 
 
 @asynccontextmanager
-async def _http(
-    listener: socket.socket, routes: Sequence[Route], checks: Mapping[str, Check]
-) -> AsyncIterator[None]:
+async def _http(listener: socket.socket, routes: Sequence[Route], checks: Mapping[str, Check]) -> AsyncIterator[None]:
     server = HttpServer(make_app(routes, checks), listener)
     await server.start()
     try:
@@ -306,9 +302,7 @@ def load_app(name: str) -> Consumer:
     except AttributeError as error:
         raise SettingError("MODULE:APP", name, f"{module_name} has no {attribute}") from error
     if not isinstance(app, Consumer):
-        raise SettingError(
-            "MODULE:APP", name, f"must be a holdfast.consumer.Consumer, not {type(app).__name__}"
-        )
+        raise SettingError("MODULE:APP", name, f"must be a holdfast.consumer.Consumer, not {type(app).__name__}")
     return app
 
 

@@ -73,9 +73,7 @@ async def test_an_empty_desk(client: aiohttp.ClientSession) -> None:
     )
 
 
-async def test_a_row_of_the_list_has_everything_but_the_payload(
-    client: aiohttp.ClientSession, store: Store
-) -> None:
+async def test_a_row_of_the_list_has_everything_but_the_payload(client: aiohttp.ClientSession, store: Store) -> None:
     await store.record(
         a_failure(
             "m1",
@@ -143,9 +141,7 @@ async def test_pages(client: aiohttp.ClientSession, store: Store) -> None:
         ({"pageSize": "many"}, "pageSize"),
     ],
 )
-async def test_bad_input_names_its_field(
-    client: aiohttp.ClientSession, query: Mapping[str, str], named: str
-) -> None:
+async def test_bad_input_names_its_field(client: aiohttp.ClientSession, query: Mapping[str, str], named: str) -> None:
     status, body = await get(client, "/api/v1/failures", **query)
     assert status == 400
     assert body["error"]["status"] == "INVALID_ARGUMENT"
@@ -177,9 +173,7 @@ async def test_one_failure_with_its_payload(
 
 
 @pytest.mark.parametrize("failure_id", ["2", "0", "-1", "abc", "1.0", "9" * 19, "9" * 400, "%D9%A1"])
-async def test_a_failure_that_does_not_exist(
-    client: aiohttp.ClientSession, store: Store, failure_id: str
-) -> None:
+async def test_a_failure_that_does_not_exist(client: aiohttp.ClientSession, store: Store, failure_id: str) -> None:
     await store.record(a_failure("m1"))
     status, body = await get(client, f"/api/v1/failures/{failure_id}")
     assert status == 404

@@ -45,9 +45,15 @@ async def serving(app: Consumer, store: DocumentStore) -> AsyncIterator[aiohttp.
     ]
     # It listens before the server runs, so that nobody has to wait until the server is up.
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(Starlette(routes=routes), lifespan="off", ws="none", log_config=None, access_log=False)
+    config = uvicorn.Config(
+        Starlette(routes=routes),
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=5,  # a test that failed with a request under way must not hang
     )
+    server = uvicorn.Server(config)
     running = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{listening.getsockname()[1]}") as session:
@@ -141,9 +147,7 @@ async def test_an_unreadable_payload_is_400(client: aiohttp.ClientSession) -> No
     assert headers["Holdfast-Dead-Letter"] == "now"
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"nonsense", b"\xff\xfe", b"[]", b'{"message":{}}', b'{"message":{"data":"!"}}']
-)
+@pytest.mark.parametrize("body", [b"", b"nonsense", b"\xff\xfe", b"[]", b'{"message":{}}', b'{"message":{"data":"!"}}'])
 async def test_what_is_no_envelope_is_400_logged_and_counted(
     client: aiohttp.ClientSession, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -153,9 +157,7 @@ async def test_what_is_no_envelope_is_400_logged_and_counted(
     assert answer["error"]["status"] == "INVALID_ARGUMENT"
     assert unquote(headers["Holdfast-Error"]) == answer["error"]["message"]
     assert headers["Holdfast-Dead-Letter"] == "now"
-    assert [record.levelno for record in caplog.records if record.name == "holdfast.consumer"] == [
-        logging.ERROR
-    ]
+    assert [record.levelno for record in caplog.records if record.name == "holdfast.consumer"] == [logging.ERROR]
     _, seen = await get(client, "/api/v1/outcomes")
     assert seen["totals"]["poison"] == 1
     # And the server lives on.
@@ -268,9 +270,7 @@ async def test_documents_are_listed_by_page(client: aiohttp.ClientSession) -> No
     assert [document["id"] for document in first["documents"]] == ["e0", "e1", "e2"]
     assert first["documents"][0]["path"] == "market_ticks/e0"
     assert first["documents"][0]["fields"]["docId"] == "e0"
-    _, second = await get(
-        client, f"/api/v1/documents/market_ticks?pageSize=3&pageToken={first['nextPageToken']}"
-    )
+    _, second = await get(client, f"/api/v1/documents/market_ticks?pageSize=3&pageToken={first['nextPageToken']}")
     assert [document["id"] for document in second["documents"]] == ["e3", "e4"]
     assert second["nextPageToken"] == ""
 

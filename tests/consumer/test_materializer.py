@@ -72,9 +72,7 @@ def test_a_bare_system_event_gets_the_defaults() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "payload", [{}, {"service": None}, {"service": ""}, {"service": " "}, {"service": 5}]
-)
+@pytest.mark.parametrize("payload", [{}, {"service": None}, {"service": ""}, {"service": " "}, {"service": 5}])
 def test_a_system_event_without_its_service_is_poison(payload: dict[str, Any]) -> None:
     with pytest.raises(Poison, match=r"^service: ") as caught:
         upsert("system.events", payload)

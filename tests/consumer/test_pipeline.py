@@ -234,9 +234,7 @@ async def test_what_does_not_fit_in_the_house_is_turned_away_at_once() -> None:
 
 def records(caplog: pytest.LogCaptureFixture) -> list[tuple[int, dict[str, Any]]]:
     return [
-        (record.levelno, record.__dict__["fields"])
-        for record in caplog.records
-        if record.name == "holdfast.consumer"
+        (record.levelno, record.__dict__["fields"]) for record in caplog.records if record.name == "holdfast.consumer"
     ]
 
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.deadletter.dead_letter import dead_letter_topic, desk_subscription, failed_message_from
+from holdfast.deadletter.dead_letter import failed_message_from
 from holdfast.deadletter.presentation import failure_to_json
 from holdfast.model import dead_letter_attributes as names
 from holdfast.model.failed_message import LONGEST_ERROR_DETAILS_BYTES, FailedMessage, FailureStatus
 from holdfast.model.message import Delivery, Message
+from holdfast.model.names import dead_letter_topic, desk_subscription
 
 DESK = "projects/local/subscriptions/orders.dlq.desk"
 NOW = 1_700_000_100_000_000_000

@@ -18,8 +18,10 @@ def dead_letter_copy(subscription: Subscription, lease: Lease, failure: Failure,
     """Data, attributes and ordering key stay; what is known of the failure is added. Strict adds no more than Cloud
     Pub/Sub does."""
     original = decode(lease.body)
+    # A publisher may have written our names itself; only what the broker knows may stand there.
+    theirs = {name: value for name, value in original.attributes.items() if name not in names.ALL}
     attributes = {
-        **original.attributes,
+        **theirs,
         names.SOURCE_SUBSCRIPTION: short_id(subscription.name),
         names.SOURCE_SUBSCRIPTION_PROJECT: project_of(subscription.name),
         names.SOURCE_DELIVERY_COUNT: str(lease.attempt),

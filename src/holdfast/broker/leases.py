@@ -32,6 +32,7 @@ class Lease:
     body: bytes
     deadline_ns: int
     holder: Holder
+    confirmed: bool = False  # the client asked for more time, so it has the message
 
 
 class AckId(NamedTuple):

@@ -25,13 +25,9 @@ def check_publish(messages: Sequence[Any], request_bytes: int) -> None:
     if not messages:
         raise BadInput("messages", "at least one message is needed")
     if len(messages) > REQUEST_MESSAGES:
-        raise BadInput(
-            "messages", f"{len(messages)} messages in one request; at most {REQUEST_MESSAGES} are allowed"
-        )
+        raise BadInput("messages", f"{len(messages)} messages in one request; at most {REQUEST_MESSAGES} are allowed")
     if request_bytes > REQUEST_BYTES:
-        raise BadInput(
-            "messages", f"the request has {request_bytes} bytes; at most {REQUEST_BYTES} are allowed"
-        )
+        raise BadInput("messages", f"the request has {request_bytes} bytes; at most {REQUEST_BYTES} are allowed")
     for index, message in enumerate(messages):
         _check_message(f"messages[{index}]", message)
 
@@ -51,9 +47,7 @@ def check_attributes(field: str, attributes: Mapping[str, str]) -> None:
         raise BadInput(field, f"{len(attributes)} attributes; at most {ATTRIBUTES} are allowed")
     for key, value in attributes.items():
         if not key or len(key.encode()) > ATTRIBUTE_KEY_BYTES or key.startswith("goog"):
-            raise BadInput(
-                field, f"key {key[:50]!r}: 1 to {ATTRIBUTE_KEY_BYTES} bytes, not starting with 'goog'"
-            )
+            raise BadInput(field, f"key {key[:50]!r}: 1 to {ATTRIBUTE_KEY_BYTES} bytes, not starting with 'goog'")
         if len(value.encode()) > ATTRIBUTE_VALUE_BYTES:
             raise BadInput(f"{field}[{key!r}]", f"a value has at most {ATTRIBUTE_VALUE_BYTES} bytes")
 
@@ -86,7 +80,7 @@ def _check_push(push: PushConfig) -> None:
         raise BadInput("push_config.push_endpoint", "must be an http:// or https:// URL")
     unknown = set(push.attributes) - {"x-goog-version"}
     if unknown:
-        raise BadInput("push_config.attributes", f"unknown attribute {sorted(unknown)[0]!r}")
+        raise BadInput("push_config.attributes", f"unknown attribute {min(unknown)!r}")
     if push.attributes.get("x-goog-version", "v1") not in ("v1", "v1beta2"):
         raise Unsupported("push_config.attributes", "x-goog-version must be v1")
 

@@ -33,7 +33,8 @@ class FailedAttempts:
 
 @dataclass(slots=True)
 class Progress:
-    """What one subscription has done so far. `acked` maps the first to the last sequence of each range above the floor."""
+    """What one subscription has done so far. `acked` maps the first to the last sequence of each range above the
+    floor."""
 
     floor: int
     acked: dict[int, int] = field(default_factory=dict)
@@ -89,7 +90,32 @@ class Settle:
     failed_set: Mapping[int, FailedAttempts] = field(default_factory=dict)
 
 
-Change = PutTopic | DeleteTopic | PutSubscription | DeleteSubscription | Append | Settle
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Replaces a subscription's whole progress: a seek."""
+
+    subscription_key: int
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class PutRecord:
+    """A small named thing that the log keeps without knowing it: a snapshot, a schema, an IAM policy."""
+
+    kind: str
+    name: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecord:
+    kind: str
+    name: str
+
+
+Change = (
+    PutTopic | DeleteTopic | PutSubscription | DeleteSubscription | Append | Settle | Reset | PutRecord | DeleteRecord
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +137,21 @@ class StoredSubscription:
 class Contents:
     topics: Sequence[StoredTopic]
     subscriptions: Sequence[StoredSubscription]
+    records: Mapping[tuple[str, str], bytes]  # by kind and name
     next_key: int  # keys of topics and subscriptions are never used again, so old ids cannot meet new things
 
 
 class MessageLog(Protocol):
     async def load(self) -> Contents:
-        """Everything but the messages. `next_sequence` is above every sequence that was ever committed, deleted or not."""
+        """Everything but the messages. `next_sequence` is above every sequence ever committed, deleted or not."""
         ...
 
     async def commit(self, changes: Sequence[Change]) -> None:
         """All of them or none; durable at return. Calls take effect in the order they were made.
 
         The change is handed over before the first await, so callers that do not wait in between keep their order.
-        Raises StorageUnavailable, with nothing changed, when it could not be done.
+        Raises StorageUnavailable, with nothing changed, when it could not be done; so also when it appends a sequence
+        that is there already, or appends to a topic or settles a subscription that is not there (any more).
         """
         ...
 
@@ -132,6 +160,11 @@ class MessageLog(Protocol):
         ...
 
     async def read_one(self, topic_key: int, sequence: int) -> StoredMessage | None: ...
+
+    async def first_since(self, topic_key: int, time_ns: int) -> int:
+        """The lowest sequence that is there with a publish time at or after time_ns; above all when there is none.
+        Publish times rise with sequences, but for jumps of the clock, which this need not see."""
+        ...
 
     async def trim(self, topic_key: int, below: int, limit: int) -> int:
         """Deletes at most `limit` of the messages under `below`; gives how many. Small steps never stall publishers."""

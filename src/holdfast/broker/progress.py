@@ -1,4 +1,4 @@
-"""Which messages of a topic one subscription has settled: a floor and ranges above it. Pure; knows no clock and no disk."""
+"""Which messages of a topic one subscription has settled: a floor and ranges above it. Knows no clock and no disk."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class SettledMessages:
 
     def __init__(self, progress: Progress) -> None:
         self.floor = progress.floor
-        self.failed: dict[int, FailedAttempts] = dict(progress.failed)
         self._firsts = sorted(progress.acked)
         self._last_of = dict(progress.acked)
+        self.failed = {sequence: failed for sequence, failed in progress.failed.items() if sequence not in self}
         self._saved_floor = progress.floor
         self._unsaved = _Unsaved()
 
@@ -64,11 +64,7 @@ class SettledMessages:
     def has_unsaved(self) -> bool:
         unsaved = self._unsaved
         return bool(
-            self.floor != self._saved_floor
-            or unsaved.gone
-            or unsaved.put
-            or unsaved.failed_gone
-            or unsaved.failed_put
+            self.floor != self._saved_floor or unsaved.gone or unsaved.put or unsaved.failed_gone or unsaved.failed_put
         )
 
     def take_unsaved(self, subscription_key: int) -> Settle:

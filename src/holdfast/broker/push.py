@@ -70,9 +70,7 @@ class PushDelivery:
             seen = self._broker.subscriptions_changed.version
             wanted = {queue for queue in self._broker.queues if queue.config.push}
             for queue in wanted - self._senders.keys():
-                self._senders[queue] = _Sender(
-                    queue, self._client, self._settings, self._workers, strict=self._strict
-                )
+                self._senders[queue] = _Sender(queue, self._client, self._settings, self._workers, strict=self._strict)
             for queue in self._senders.keys() - wanted:
                 await self._senders.pop(queue).stop(0)
             await self._broker.subscriptions_changed.wait_beyond(seen)
@@ -155,12 +153,8 @@ class _Sender:
                 min(self._timeout_seconds, config.ack_deadline_seconds),
             )
             self._settle(lease, result)
-        except (
-            asyncio.CancelledError
-        ):  # stopping: the endpoint may or may not have it, so it counts as an attempt
-            self._queue.fail(
-                lease, Failure(error="the broker stopped before an answer came", status="stopped")
-            )
+        except asyncio.CancelledError:  # stopping: the endpoint may or may not have it, so it counts as an attempt
+            self._queue.fail(lease, Failure(error="the broker stopped before an answer came", status="stopped"))
             raise
         finally:
             self._release_places()

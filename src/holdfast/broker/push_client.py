@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -29,6 +30,10 @@ class PushClient(Protocol):
     async def post(self, url: str, body: bytes, timeout_seconds: float) -> Answer | NoAnswer: ...
 
 
+# Above this, aiohttp wants a file, which it sends in pieces; in one piece it would hold up everybody else.
+LARGE_BODY_BYTES = 1 << 20
+
+
 class AiohttpPushClient:
     """Redirects are not followed and the answer's body is not read: nobody needs it, and it could be endless."""
 
@@ -46,7 +51,8 @@ class AiohttpPushClient:
     async def post(self, url: str, body: bytes, timeout_seconds: float) -> Answer | NoAnswer:
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         try:
-            async with self._session.post(url, data=body, timeout=timeout, allow_redirects=False) as response:
+            data = body if len(body) < LARGE_BODY_BYTES else io.BytesIO(body)
+            async with self._session.post(url, data=data, timeout=timeout, allow_redirects=False) as response:
                 return Answer(response.status, response.headers)
         except TimeoutError:
             return NoAnswer("timeout", f"no answer within {timeout_seconds:g} s")

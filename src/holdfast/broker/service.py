@@ -123,10 +123,7 @@ class Broker:
     async def _orphan(self, topic: TopicLog, queues: Sequence[SubscriptionQueue]) -> None:
         tombstone = Topic(DELETED_TOPIC)
         configs = [replace(queue.config, topic=DELETED_TOPIC) for queue in queues]
-        changes = [
-            PutSubscription(q.key, topic.key, c, q.settled.floor)
-            for q, c in zip(queues, configs, strict=True)
-        ]
+        changes = [PutSubscription(q.key, topic.key, c, q.settled.floor) for q, c in zip(queues, configs, strict=True)]
         await self._log.commit([PutTopic(topic.key, tombstone), *changes])
         topic.topic = tombstone
         self._orphans[topic.key] = topic
@@ -202,14 +199,15 @@ class Broker:
 
     # Deliveries.
 
-    async def pull(
-        self, subscription: str, max_messages: int, wait_seconds: float = EMPTY_PULL_SECONDS
-    ) -> list[Lease]:
+    async def pull(self, subscription: str, max_messages: int, wait_seconds: float = EMPTY_PULL_SECONDS) -> list[Lease]:
         """Waits a little for the first message; then gives what is there."""
         if max_messages < 1:
             raise BadInput("max_messages", f"{max_messages} is out of range; at least 1 is needed")
         queue = self.queue(subscription)
-        taking = queue.take_or_wait(min(max_messages, limits.REQUEST_MESSAGES), PULL_BYTES, NoHolder())
+        max_messages = min(max_messages, limits.REQUEST_MESSAGES)
+        if wait_seconds <= 0:  # wait_for would give up before it had looked
+            return await queue.take(max_messages, PULL_BYTES, NoHolder())
+        taking = queue.take_or_wait(max_messages, PULL_BYTES, NoHolder())
         try:
             return await asyncio.wait_for(taking, wait_seconds)
         except TimeoutError:
@@ -246,9 +244,7 @@ class Broker:
             raise NotFound(f"topic {name} does not exist") from None
 
     def _add_queue(self, key: int, config: Subscription, topic: TopicLog, progress: Progress) -> None:
-        queue = SubscriptionQueue(
-            key, config, topic, progress, self._log, self._clock, self._timers, self._dead_letter
-        )
+        queue = SubscriptionQueue(key, config, topic, progress, self._log, self._clock, self._timers, self._dead_letter)
         topic.listeners.append(queue.changed.fire)
         self._queues[config.name] = queue
         self.subscriptions_changed.fire()

@@ -16,17 +16,19 @@ BATCH_BYTES = 3_500_000
 
 NO_LIMIT = 1 << 62
 
+# A confirmation may still be on its way, on another connection, when its stream ends.
+UNCONFIRMED_SECONDS = 1.0
+
 
 class PullStream:
-    def __init__(
-        self, queue: SubscriptionQueue, deadline_seconds: float, max_messages: int, max_bytes: int
-    ) -> None:
+    def __init__(self, queue: SubscriptionQueue, deadline_seconds: float, max_messages: int, max_bytes: int) -> None:
         """A maximum of 0 or below means no limit, as in Pub/Sub."""
         self._queue = queue
         self._deadline_seconds = deadline_seconds
         self._messages_left = max_messages if max_messages > 0 else NO_LIMIT
         self._bytes_left = max_bytes if max_bytes > 0 else NO_LIMIT
         self._waits_for_room = False
+        self._held: set[Lease] = set()
         self._pings = 0
         self._ended = False
         self._error: HoldfastError | None = None
@@ -60,11 +62,13 @@ class PullStream:
             self,
             self._deadline_seconds,
         )
+        self._held.update(taken)
         self._messages_left -= len(taken)
         self._bytes_left -= sum(len(lease.body) for lease in taken)
         return taken
 
     def released(self, lease: Lease) -> None:
+        self._held.discard(lease)
         self._messages_left += 1
         self._bytes_left += len(lease.body)
         if self._waits_for_room:
@@ -90,7 +94,11 @@ class PullStream:
         self._queue.changed.fire()
 
     def end(self, error: HoldfastError | None = None) -> None:
-        """Leases that the stream holds stay until their deadline: the client may still ack them another way."""
         self._ended = True
         self._error = self._error or error
         self._queue.changed.fire()
+
+    def close(self) -> None:
+        """What the client has confirmed stays leased until its deadline: it may still ack it another way. The rest
+        probably never reached it (official clients confirm what they receive) and goes to others soon."""
+        self._queue.hurry([lease for lease in self._held if not lease.confirmed], UNCONFIRMED_SECONDS)

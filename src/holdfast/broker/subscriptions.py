@@ -73,7 +73,7 @@ class SubscriptionQueue:
         self._leases: dict[int, Lease] = {}
         self._leaving: set[int] = set()
         # Failed and waiting for their time, earliest first. Entries that no longer match settled.failed are stale.
-        self._waiting = [(failed.due_ns, sequence) for sequence, failed in progress.failed.items()]
+        self._waiting = [(failed.due_ns, sequence) for sequence, failed in self.settled.failed.items()]
         heapq.heapify(self._waiting)
         # Ack ids of an earlier process must not equal new ones, so the count starts from the time.
         self._nonces = itertools.count(clock.now_ns())
@@ -89,7 +89,8 @@ class SubscriptionQueue:
         return bool(self._page) or self._cursor < self.topic.visible_end or self._first_due() is not None
 
     async def wait_ready(self) -> None:
-        while not self.has_ready():
+        """Also returns when the subscription was deleted."""
+        while not self.has_ready() and not self.deleted:
             await self.changed.wait_beyond(self.changed.version)
 
     async def take(
@@ -97,15 +98,11 @@ class SubscriptionQueue:
     ) -> list[Lease]:
         """Leases what can be delivered now, perhaps nothing. At least one message is given whatever max_bytes says,
         or a message larger than a stream's allowance would never be delivered."""
-        deadline_ns = self._clock.now_ns() + round(
-            (deadline_seconds or self.config.ack_deadline_seconds) * NANOSECONDS
-        )
+        deadline_ns = self._clock.now_ns() + round((deadline_seconds or self.config.ack_deadline_seconds) * NANOSECONDS)
         taken: list[Lease] = []
         try:
-            async with (
-                self._taking
-            ):  # reading may wait for the disk: one at a time, or the order would be lost
-                while len(taken) < max_messages and max_bytes > 0:
+            async with self._taking:  # reading may wait for the disk: one at a time, or the order would be lost
+                while len(taken) < max_messages and max_bytes > 0 and not self.deleted:
                     message = await self._next_message()
                     if message is None:
                         break
@@ -206,12 +203,7 @@ class SubscriptionQueue:
         while self._waiting:
             due_ns, sequence = self._waiting[0]
             failed = self.settled.failed.get(sequence)
-            if (
-                failed is None
-                or failed.due_ns != due_ns
-                or sequence in self._leases
-                or sequence in self._leaving
-            ):
+            if failed is None or failed.due_ns != due_ns or sequence in self._leases or sequence in self._leaving:
                 heapq.heappop(self._waiting)
                 continue
             return (due_ns, sequence) if due_ns <= self._clock.now_ns() else None
@@ -242,6 +234,14 @@ class SubscriptionQueue:
         deadline_ns = self._clock.now_ns() + round(seconds * NANOSECONDS)
         for lease in self._leases_of(ack_ids):
             lease.deadline_ns = deadline_ns
+            lease.confirmed = True
+        self._arm(deadline_ns)
+
+    def hurry(self, leases: Iterable[Lease], seconds: float) -> None:
+        """Makes them end within `seconds`: whoever held them is gone."""
+        deadline_ns = self._clock.now_ns() + round(seconds * NANOSECONDS)
+        for lease in leases:
+            lease.deadline_ns = min(lease.deadline_ns, deadline_ns)
         self._arm(deadline_ns)
 
     def fail(self, lease: Lease, failure: Failure) -> None:

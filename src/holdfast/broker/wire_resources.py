@@ -97,9 +97,7 @@ def _dead_letter_from_pb(message: Any) -> DeadLetterPolicy | None:
     if not message.HasField("dead_letter_policy"):
         return None
     policy = message.dead_letter_policy
-    return DeadLetterPolicy(
-        policy.dead_letter_topic, policy.max_delivery_attempts or DEFAULT_DELIVERY_ATTEMPTS
-    )
+    return DeadLetterPolicy(policy.dead_letter_topic, policy.max_delivery_attempts or DEFAULT_DELIVERY_ATTEMPTS)
 
 
 def _retry_from_pb(message: Any) -> RetryPolicy | None:

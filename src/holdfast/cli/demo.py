@@ -47,9 +47,7 @@ def samples(system_events: str, now_ns: int) -> list[Sample]:
     tick = {"eventId": f"tick-{run}", "symbol": "ACME", "price": 101.25, "size": 300, "producedAt": now}
     bar = {"symbol": "ACME", "open": 101.0, "high": 101.5, "low": 100.75, "close": 101.25, "volume": 12_000}
     return [
-        sample(
-            "checkout is healthy", system_events, service="checkout", status="ok", timestamp=now, **heartbeat
-        ),
+        sample("checkout is healthy", system_events, service="checkout", status="ok", timestamp=now, **heartbeat),
         sample(
             "payments is slow",
             system_events,
@@ -77,9 +75,7 @@ def samples(system_events: str, now_ns: int) -> list[Sample]:
 
 
 @click.command()
-@click.option(
-    "--broker", metavar="HOST:PORT", help="Broker.  [default: PUBSUB_EMULATOR_HOST, or 127.0.0.1:8085]"
-)
+@click.option("--broker", metavar="HOST:PORT", help="Broker.  [default: PUBSUB_EMULATOR_HOST, or 127.0.0.1:8085]")
 @click.option("--url", help="HTTP API.  [default: http://127.0.0.1:8080]")
 @json_option
 @config_option
@@ -123,7 +119,7 @@ async def _publish(transport: Any, settings: Settings, host: str, sample: Sample
         return str(await transport.publish(topic, Message(sample.data)))
     except NotFound as error:
         raise NotFound(f"{error}: is this broker part of a `holdfast up`?") from error
-    except TimeoutError as error:
+    except StorageUnavailable as error:
         raise StorageUnavailable(f"no broker answers at {host}. Is `holdfast up` running?") from error
 
 

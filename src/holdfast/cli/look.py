@@ -22,12 +22,8 @@ from holdfast.errors import BadInput, NotFound
 from holdfast.model.document import Document
 
 _data = click.option("--data", metavar="DIR", help="Directory of the files.  [default: .holdfast]")
-_url = click.option(
-    "--url", help="Ask this running process, such as http://127.0.0.1:8080, instead of the file."
-)
-_limit = click.option(
-    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many."
-)
+_url = click.option("--url", help="Ask this running process, such as http://127.0.0.1:8080, instead of the file.")
+_limit = click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
 
 
 # Documents.
@@ -93,9 +89,7 @@ def docs_list(
         print_table(["path", "fields"], [(item["path"], json.dumps(item["fields"])) for item in found])
 
 
-def _list_collections(
-    config: Path | None, data: str | None, store: str | None, url: str | None, as_json: bool
-) -> None:
+def _list_collections(config: Path | None, data: str | None, store: str | None, url: str | None, as_json: bool) -> None:
     if url:
         names = asyncio.run(get_json(url, "/api/v1/documents"))["collections"]
     else:
@@ -107,9 +101,7 @@ def _list_collections(
 
 
 @asynccontextmanager
-async def _document_store(
-    config: Path | None, data: str | None, store: str | None
-) -> AsyncIterator[DocumentStore]:
+async def _document_store(config: Path | None, data: str | None, store: str | None) -> AsyncIterator[DocumentStore]:
     opened = wiring.read_documents(settings_from(config, data=data, consumer__store=store))
     try:
         yield opened
@@ -123,9 +115,7 @@ async def _document(
     async with _document_store(config, data, store) as opened:
         document = await opened.get(collection, document_id)
     if document is None:
-        raise NotFound(
-            f"there is no document {collection}/{document_id}; `holdfast docs list {collection}` shows them"
-        )
+        raise NotFound(f"there is no document {collection}/{document_id}; `holdfast docs list {collection}` shows them")
     return _document_json(document)
 
 
@@ -168,9 +158,7 @@ def failures() -> None:
 @click.option("--status", default="", help="Only those with this status.")
 @click.option("--reason", default="", help="Only those with this failure reason.")
 @_data
-@click.option(
-    "--failures", "store", metavar="URL", help="Failure store.  [default: sqlite:///.holdfast/failures.db]"
-)
+@click.option("--failures", "store", metavar="URL", help="Failure store.  [default: sqlite:///.holdfast/failures.db]")
 @_url
 @_limit
 @json_option
@@ -217,9 +205,7 @@ def failures_list(
 @failures.command("show")
 @click.argument("failure_id", metavar="ID", type=int)
 @_data
-@click.option(
-    "--failures", "store", metavar="URL", help="Failure store.  [default: sqlite:///.holdfast/failures.db]"
-)
+@click.option("--failures", "store", metavar="URL", help="Failure store.  [default: sqlite:///.holdfast/failures.db]")
 @_url
 @json_option
 @config_option
@@ -254,8 +240,6 @@ async def _failures(
         return [failure_to_json(failure, payload=False) for failure in page.failures]
 
 
-async def _failure(
-    config: Path | None, data: str | None, store: str | None, failure_id: int
-) -> dict[str, Any]:
+async def _failure(config: Path | None, data: str | None, store: str | None, failure_id: int) -> dict[str, Any]:
     async with _opened_desk(config, data, store) as desk:
         return failure_to_json(await desk.get_failure(failure_id), payload=True)

@@ -9,6 +9,7 @@ import click
 import holdfast
 from holdfast.cli.demo import demo
 from holdfast.cli.look import docs, failures
+from holdfast.cli.output import printable
 from holdfast.cli.run import broker, consume, desk, up
 from holdfast.errors import HoldfastError
 
@@ -24,14 +25,10 @@ class Sectioned(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, commands in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(command.name or "", command.get_short_help_str(80)) for command in commands]
-                )
+                formatter.write_dl([(command.name or "", command.get_short_help_str(80)) for command in commands])
 
 
-@click.group(
-    cls=Sectioned, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(cls=Sectioned, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(holdfast.__version__, prog_name="holdfast")
 def cli() -> None:
     """Holdfast, the reliable middle of an event pipeline: a durable broker that speaks Google Pub/Sub's API, a consumer
@@ -53,11 +50,26 @@ def main() -> None:
         cli(standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _complain(_with_help(error))
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except HoldfastError as error:  # one line, whatever is in it
-        click.echo("holdfast: " + " ".join(str(error).split()), err=True)
+    except HoldfastError as error:
+        _complain(str(error))
         sys.exit(1)
+
+
+def _complain(what: str) -> None:
+    """One line, whatever is in it."""
+    click.echo("holdfast: " + printable(" ".join(what.split())), err=True)
+
+
+def _with_help(error: click.ClickException) -> str:
+    message = error.format_message()
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        message += f" Try `{error.ctx.command_path} --help`"
+    return message

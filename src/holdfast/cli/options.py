@@ -20,12 +20,8 @@ def config_option(command: Command) -> Command:
 
 
 def data_options(command: Command) -> Command:
-    command = click.option("--memory", is_flag=True, default=None, help="Keep everything in memory instead.")(
-        command
-    )
-    return click.option("--data", metavar="DIR", help="Directory for all files.  [default: .holdfast]")(
-        command
-    )
+    command = click.option("--memory", is_flag=True, default=None, help="Keep everything in memory instead.")(command)
+    return click.option("--data", metavar="DIR", help="Directory for all files.  [default: .holdfast]")(command)
 
 
 def json_option(command: Command) -> Command:

@@ -13,7 +13,9 @@ LONGEST_CELL = 60
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Letters of every script stay readable; what could steer a terminal is escaped, as JSON can."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    click.echo("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text))
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -24,9 +26,10 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
-    width = max(len(name) for name, _ in fields)
-    for name, value in fields:
-        click.echo(f"{name.ljust(width)}  {printable(str(value))}")
+    shown = [(printable(name), printable(str(value))) for name, value in fields]
+    width = max(len(name) for name, _ in shown)
+    for name, value in shown:
+        click.echo(f"{name.ljust(width)}  {value}")
 
 
 def _cell(value: object) -> str:

@@ -55,9 +55,7 @@ def up(
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port of the Pub/Sub API.  [default: 8085]")
 @config_option
-def broker(
-    data: str | None, memory: bool | None, host: str | None, port: int | None, config: Path | None
-) -> None:
+def broker(data: str | None, memory: bool | None, host: str | None, port: int | None, config: Path | None) -> None:
     """Run the broker alone."""
     settings = settings_from(config, data=data, memory=memory, broker__host=host, broker__port=port)
     _run(settings, wiring.running_broker(settings), _about_broker)
@@ -85,12 +83,10 @@ def consume(
 ) -> None:
     """Run the consumer alone.
 
-    MODULE:APP names a holdfast.consumer.Consumer of yours, such as shop.events:app. Without it the built-in materializer
-    runs. The broker is found by PUBSUB_EMULATOR_HOST; without that it is Cloud Pub/Sub.
+    MODULE:APP names a holdfast.consumer.Consumer of yours, such as shop.events:app. Without it the built-in
+    materializer runs. The broker is found by PUBSUB_EMULATOR_HOST; without that it is Cloud Pub/Sub.
     """
-    settings = settings_from(
-        config, data=data, memory=memory, http__host=host, http__port=port, consumer__store=store
-    )
+    settings = settings_from(config, data=data, memory=memory, http__host=host, http__port=port, consumer__store=store)
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - where users expect their own modules to be found
     _run(settings, wiring.running_consumer(settings, app, pull), _about_consumer)
 

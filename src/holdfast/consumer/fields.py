@@ -35,9 +35,7 @@ def _json_value(path: str, value: object, depth: int) -> Any:
         case datetime():
             return _timestamp(path, value)
         case Mapping():
-            return {
-                _key(path, key): _json_value(f"{path}.{key}", item, depth + 1) for key, item in value.items()
-            }
+            return {_key(path, key): _json_value(f"{path}.{key}", item, depth + 1) for key, item in value.items()}
         case list() | tuple():
             return [_json_value(path, item, depth + 1) for item in value]
         case _:

@@ -47,9 +47,7 @@ def materializer(settings: ConsumerSettings, clock: Clock | None = None) -> Cons
 
     @app.on("trade-signals")
     def trade_signals(event: Event) -> Upsert:
-        return _stream_document(
-            "trade_signals", event, clock, _texts(event.data, "symbol", "strategy", "action")
-        )
+        return _stream_document("trade_signals", event, clock, _texts(event.data, "symbol", "strategy", "action"))
 
     return app
 
@@ -93,9 +91,7 @@ def normalize_id_part(text: str) -> str:
     safe = re.sub(r"_+", "_", re.sub(r"[^\w.-]+", "-", text.lower())).strip("-_")
     if not safe:
         # Two such names would share one document.
-        raise Poison(
-            "service: service, environment and region need a letter or digit each to name a document"
-        )
+        raise Poison("service: service, environment and region need a letter or digit each to name a document")
     return safe
 
 

@@ -152,9 +152,7 @@ class Pipeline:
             ),
         )
         level = logging.ERROR if isinstance(outcome, Poisoned | Retry) else logging.INFO
-        log.log(
-            level, "message %s", outcome.name, extra={"fields": _log_fields(delivery, trail, outcome, error)}
-        )
+        log.log(level, "message %s", outcome.name, extra={"fields": _log_fields(delivery, trail, outcome, error)})
 
 
 async def _upsert(handler: Handler, event: Event) -> Upsert:

@@ -34,11 +34,9 @@ LONGEST_PAUSE_SECONDS = 60.0
 
 
 class Collector:
-    """`subscriptions` are the desk's own, by full path (see dead_letter.desk_subscription). Runs once."""
+    """`subscriptions` are the desk's own, by full path (see model.names.desk_subscription). Runs once."""
 
-    def __init__(
-        self, transport: Transport, store: FailureStore, clock: Clock, subscriptions: Sequence[str]
-    ) -> None:
+    def __init__(self, transport: Transport, store: FailureStore, clock: Clock, subscriptions: Sequence[str]) -> None:
         self._transport = transport
         self._store = store
         self._clock = clock

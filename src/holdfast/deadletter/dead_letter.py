@@ -12,11 +12,11 @@ from holdfast.model import dead_letter_attributes
 from holdfast.model.failed_message import FailedMessage, FailureStatus, bounded_error_details
 from holdfast.model.message import Delivery, Message
 from holdfast.model.names import (
+    DESK_SUFFIX,
     check_subscription,
     check_topic,
     project_of,
     short_id,
-    subscription_path,
     topic_path,
 )
 from holdfast.model.timestamps import parse_rfc3339
@@ -24,10 +24,6 @@ from holdfast.model.timestamps import parse_rfc3339
 # What Cloud Pub/Sub's dead-lettering means, where nobody tells more.
 DEFAULT_REASON = "DELIVERY_ATTEMPTS_EXHAUSTED"
 UNKNOWN_TOPIC = "unknown"
-
-# The desk reads subscription "<id>.dlq.desk" of topic "<id>.dlq", where <id> is the subscription that failed.
-DEAD_LETTER_SUFFIX = ".dlq"
-DESK_SUFFIX = ".dlq.desk"
 
 # A reason is a category that rows are grouped by, not a sentence. Source 002's column holds 100 characters.
 LONGEST_REASON = 100
@@ -37,16 +33,6 @@ LATEST_TIME_NS = 2**63 - 1
 
 # More digits are not a count of attempts but a forgery, and would not fit into a store's number.
 MOST_ATTEMPT_DIGITS = 9
-
-
-def dead_letter_topic(subscription: str) -> str:
-    """The topic that takes what fails in `subscription`. Both are full paths."""
-    return topic_path(project_of(subscription), short_id(subscription) + DEAD_LETTER_SUFFIX)
-
-
-def desk_subscription(subscription: str) -> str:
-    """The subscription of that topic which the desk reads. Both are full paths."""
-    return subscription_path(project_of(subscription), short_id(subscription) + DESK_SUFFIX)
 
 
 def failed_message_from(delivery: Delivery, now_ns: int) -> FailedMessage:

@@ -1,4 +1,4 @@
-"""PORT: where failed messages live. One contract suite (holdfast.testing.contracts.failures) holds for every backend."""
+"""PORT: where failed messages live. One contract suite (holdfast.testing.contracts.failures) holds for all backends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Page:
 
 class FailureStore(Protocol):
     async def record(self, failure: FailedMessage) -> bool:
-        """Durable at return. False, with nothing changed, when (subscription, message_id) is recorded already."""
+        """Durable at return. False, with nothing changed, when its key is recorded already."""
         ...
 
     async def get(self, failure_id: int) -> FailedMessage | None: ...

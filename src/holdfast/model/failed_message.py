@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -43,7 +45,7 @@ LEGAL_CHANGES: Mapping[FailureStatus, frozenset[FailureStatus]] = {
 
 @dataclass(frozen=True, slots=True)
 class FailedMessage:
-    """One failed delivery. (subscription, message_id) names it: recording it twice changes nothing.
+    """One failed delivery. `key` names it: recording it twice changes nothing.
 
     `retry_count` counts the automatic retries that were made. `retry_at_ns` is set only while one is due.
     """
@@ -64,6 +66,15 @@ class FailedMessage:
     retry_at_ns: int | None = None
     retry_success_at_ns: int | None = None
     id: int = 0  # given by the store
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What failed, where. The content is part of it, because the message id may come from an attribute that
+        anybody can write: a forged one must not pass another message's failure off as recorded."""
+        content = json.dumps(
+            [self.data.hex(), sorted(self.attributes.items()), self.ordering_key, self.publish_time_ns]
+        )
+        return self.subscription, self.message_id, hashlib.sha256(content.encode()).hexdigest()
 
     def schedule_retry(self, at_ns: int) -> FailedMessage:
         """To be retried at `at_ns`. When one was due already, that one was made and has failed."""

@@ -12,6 +12,10 @@ _PROJECT = re.compile(r"[^/\s]{1,128}")
 
 DELETED_TOPIC = "_deleted-topic_"
 
+# What fails in subscription "<id>" goes to topic "<id>.dlq", which the desk reads by subscription "<id>.dlq.desk".
+DEAD_LETTER_SUFFIX = ".dlq"
+DESK_SUFFIX = ".dlq.desk"
+
 
 def topic_path(project: str, topic: str) -> str:
     """Takes a topic id or a full path and gives the path."""
@@ -19,11 +23,17 @@ def topic_path(project: str, topic: str) -> str:
 
 
 def subscription_path(project: str, subscription: str) -> str:
-    return (
-        subscription
-        if subscription.startswith("projects/")
-        else f"projects/{project}/subscriptions/{subscription}"
-    )
+    return subscription if subscription.startswith("projects/") else f"projects/{project}/subscriptions/{subscription}"
+
+
+def dead_letter_topic(subscription: str) -> str:
+    """The topic that takes what fails in `subscription`. Both are full paths."""
+    return topic_path(project_of(subscription), short_id(subscription) + DEAD_LETTER_SUFFIX)
+
+
+def desk_subscription(subscription: str) -> str:
+    """The subscription of that topic which the desk reads. Both are full paths."""
+    return subscription_path(project_of(subscription), short_id(subscription) + DESK_SUFFIX)
 
 
 def short_id(path: str) -> str:
@@ -55,5 +65,6 @@ def _check(field: str, value: str, kind: str) -> None:
     if not _ID.fullmatch(parts[3]) or parts[3].startswith("goog"):
         raise BadInput(
             field,
-            f"{parts[3][:300]!r} is not a valid id: 3 to 255 letters, digits and -_.~+%, a letter first, not starting with 'goog'",
+            f"{parts[3][:300]!r} is not a valid id: 3 to 255 letters, digits and -_.~+%, "
+            "a letter first, not starting with 'goog'",
         )

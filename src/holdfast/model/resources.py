@@ -15,16 +15,31 @@ DEFAULT_MAXIMUM_BACKOFF_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaSettings:
+    """Messages of a topic must fit this schema. `encoding` is JSON or BINARY; revisions bound what is accepted, and
+    empty ones mean the oldest and the newest there is."""
+
+    schema: str
+    encoding: str = "JSON"
+    first_revision: str = ""
+    last_revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    message_retention_seconds: float | None = None  # None: only as long as a subscription needs them
+    schema: SchemaSettings | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Topic:
-        return cls(**value)
+        parts = dict(value)
+        schema = parts.pop("schema", None)
+        return cls(schema=SchemaSettings(**schema) if schema else None, **parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +70,12 @@ class Subscription:
     retry: RetryPolicy | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     message_retention_seconds: float = DEFAULT_RETENTION_SECONDS
+    retain_acked: bool = False
+    ordered: bool = False
+    exactly_once: bool = False
+    filter: str = ""
+    expiration_seconds: float | None = DEFAULT_EXPIRATION_SECONDS  # unused for so long, it is deleted; None: never
+    detached: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

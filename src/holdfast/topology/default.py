@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.consumer.transport import Transport
-from holdfast.model.names import subscription_path, topic_path
+from holdfast.model.names import dead_letter_topic, desk_subscription, subscription_path, topic_path
 from holdfast.model.resources import DeadLetterPolicy, PushConfig, RetryPolicy, Subscription
 from holdfast.settings import Settings, TopologySettings
 
@@ -54,14 +54,13 @@ def default_topology(settings: Settings, push_endpoint: str) -> Topology:
     subscriptions: list[Subscription] = []
     desk: list[str] = []
     for topic in consumer_topics(settings):
-        subscription_id = materializer_subscription(topic)
-        dead_letters = topic_path(project, f"{subscription_id}.dlq")
-        desk_name = subscription_path(project, f"{subscription_id}.dlq.desk")
+        name = subscription_path(project, materializer_subscription(topic))
+        dead_letters, desk_name = dead_letter_topic(name), desk_subscription(name)
         topics += [topic_path(project, topic), dead_letters]
         subscriptions += [
             _push_subscription(
                 settings.topology,
-                subscription_path(project, subscription_id),
+                name,
                 topic_path(project, topic),
                 dead_letters,
                 push_endpoint,

@@ -7,6 +7,7 @@ from typing import Any, Self, TypeVar
 
 import grpc
 from google.api_core import exceptions
+from google.auth.exceptions import DefaultCredentialsError
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
@@ -34,7 +35,7 @@ class GoogleTransport:
     def connect(cls, emulator_host: str) -> Self:
         """An empty host means Cloud Pub/Sub, with the machine's own credentials."""
         if not emulator_host:
-            return cls(PublisherAsyncClient(), SubscriberAsyncClient())
+            return cls._connect_to_cloud()
         options = [("grpc.max_receive_message_length", -1)]
         return cls(
             PublisherAsyncClient(
@@ -49,6 +50,18 @@ class GoogleTransport:
             ),
         )
 
+    @classmethod
+    def _connect_to_cloud(cls) -> Self:
+        try:
+            return cls(PublisherAsyncClient(), SubscriberAsyncClient())
+        except DefaultCredentialsError as error:
+            raise errors.SettingError(
+                "emulator_host",
+                "",
+                "that means Cloud Pub/Sub, and this machine has no Google Cloud credentials. Set PUBSUB_EMULATOR_HOST "
+                "to a broker's HOST:PORT, or log in with `gcloud auth application-default login`",
+            ) from error
+
     async def ensure_topic(self, topic: str) -> bool:
         return await _created(self._publisher.create_topic(name=topic, retry=None, timeout=CALL_SECONDS))
 
@@ -56,14 +69,12 @@ class GoogleTransport:
         request = subscription_to_pb(subscription)
         request.ClearField("state")  # the service's to say
         wrapped = pubsub.Subscription.wrap(request)
-        return await _created(
-            self._subscriber.create_subscription(request=wrapped, retry=None, timeout=CALL_SECONDS)
-        )
+        return await _created(self._subscriber.create_subscription(request=wrapped, retry=None, timeout=CALL_SECONDS))
 
     async def publish(self, topic: str, message: Message) -> str:
         wrapped = pubsub.PubsubMessage.wrap(encode(message))
         response = await _translated(
-            self._publisher.publish(topic=topic, messages=[wrapped], timeout=CALL_SECONDS)
+            self._publisher.publish(topic=topic, messages=[wrapped], retry=None, timeout=CALL_SECONDS)
         )
         return str(response.message_ids[0])
 
@@ -73,7 +84,7 @@ class GoogleTransport:
         )
         try:
             response = await _translated(call)
-        except TimeoutError:
+        except _NoAnswerInTime:
             return []
         received = pubsub.PullResponse.pb(response).received_messages
         return [
@@ -84,20 +95,30 @@ class GoogleTransport:
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
         for subscription, ack_ids in ack_ids_by_subscription(deliveries).items():
             await _translated(
-                self._subscriber.acknowledge(subscription=subscription, ack_ids=ack_ids, timeout=CALL_SECONDS)
+                self._subscriber.acknowledge(
+                    subscription=subscription, ack_ids=ack_ids, retry=None, timeout=CALL_SECONDS
+                )
             )
 
     async def nack(self, deliveries: Sequence[Delivery]) -> None:
         for subscription, ack_ids in ack_ids_by_subscription(deliveries).items():
             await _translated(
                 self._subscriber.modify_ack_deadline(
-                    subscription=subscription, ack_ids=ack_ids, ack_deadline_seconds=0, timeout=CALL_SECONDS
+                    subscription=subscription,
+                    ack_ids=ack_ids,
+                    ack_deadline_seconds=0,
+                    retry=None,
+                    timeout=CALL_SECONDS,
                 )
             )
 
     async def close(self) -> None:
         await self._publisher.transport.close()  # type: ignore[no-untyped-call]
         await self._subscriber.transport.close()  # type: ignore[no-untyped-call]
+
+
+class _NoAnswerInTime(errors.StorageUnavailable):
+    pass
 
 
 async def _created(call: Awaitable[Any]) -> bool:
@@ -113,7 +134,7 @@ async def _translated(call: Awaitable[T]) -> T:
     try:
         return await call
     except exceptions.DeadlineExceeded as error:
-        raise TimeoutError(str(error)) from error
+        raise _NoAnswerInTime("the broker did not answer in time") from error
     except exceptions.NotFound as error:
         raise errors.NotFound(error.message) from error
     except exceptions.AlreadyExists as error:

@@ -12,9 +12,7 @@ Item = TypeVar("Item")
 LARGEST_PAGE = 1000
 
 
-def page_of(
-    items: Sequence[Item], name_of: Callable[[Item], str], request: Any
-) -> tuple[Sequence[Item], str]:
+def page_of(items: Sequence[Item], name_of: Callable[[Item], str], request: Any) -> tuple[Sequence[Item], str]:
     if request.page_size < 0:
         raise BadInput("page_size", f"{request.page_size} is negative")
     size = min(request.page_size or LARGEST_PAGE, LARGEST_PAGE)

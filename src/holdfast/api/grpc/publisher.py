@@ -9,8 +9,8 @@ from google.pubsub_v1.types import pubsub
 
 from holdfast.api.grpc.methods import Method
 from holdfast.api.grpc.paging import page_of
-from holdfast.broker.wire_resources import PbTopic, topic_from_pb, topic_to_pb
 from holdfast.broker.service import Broker
+from holdfast.broker.wire_resources import PbTopic, topic_from_pb, topic_to_pb
 
 SERVICE = "google.pubsub.v1.Publisher"
 
@@ -28,9 +28,7 @@ class Publisher:
             "CreateTopic": Method(PbTopic, self.create_topic),
             "GetTopic": Method(pubsub.GetTopicRequest.pb(), self.get_topic),
             "ListTopics": Method(pubsub.ListTopicsRequest.pb(), self.list_topics),
-            "ListTopicSubscriptions": Method(
-                pubsub.ListTopicSubscriptionsRequest.pb(), self.list_subscriptions
-            ),
+            "ListTopicSubscriptions": Method(pubsub.ListTopicSubscriptionsRequest.pb(), self.list_subscriptions),
             "DeleteTopic": Method(pubsub.DeleteTopicRequest.pb(), self.delete_topic),
             "Publish": Method(pubsub.PublishRequest.pb(), self.publish),
         }

@@ -98,9 +98,7 @@ def _unary(name: str, method: Method) -> Callable[..., Any]:
 
 
 def _streaming(name: str, method: StreamMethod) -> Callable[..., Any]:
-    async def call(
-        requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]
-    ) -> AsyncIterator[Any]:
+    async def call(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
         try:
             async for response in method.handle(requests):
                 yield response

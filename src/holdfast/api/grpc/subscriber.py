@@ -11,17 +11,17 @@ from google.pubsub_v1.types import pubsub
 
 from holdfast.api.grpc.methods import Method, StreamMethod
 from holdfast.api.grpc.paging import page_of
+from holdfast.broker import limits
+from holdfast.broker.leases import Lease
+from holdfast.broker.service import Broker
+from holdfast.broker.streams import PullStream
+from holdfast.broker.wire import received_message
 from holdfast.broker.wire_resources import (
     PbSubscription,
     push_from_pb,
     subscription_from_pb,
     subscription_to_pb,
 )
-from holdfast.broker import limits
-from holdfast.broker.leases import Lease
-from holdfast.broker.service import Broker
-from holdfast.broker.streams import PullStream
-from holdfast.broker.wire import received_message
 from holdfast.errors import BadInput, HoldfastError, StorageUnavailable
 from holdfast.model.resources import Subscription
 
@@ -102,6 +102,7 @@ class Subscriber:
                 yield _received(leases, self._broker.get_subscription(first.subscription))
         finally:
             self._streams.discard(stream)
+            stream.close()
             reader.cancel()
 
     def _open_stream(self, first: Any) -> PullStream:
@@ -155,14 +156,10 @@ def _check_later_request(request: Any) -> None:
 def _check_deadline(seconds: int) -> None:
     low, high = limits.ACK_DEADLINE_SECONDS
     if not low <= seconds <= high:
-        raise BadInput(
-            "stream_ack_deadline_seconds", f"{seconds} is out of range; {low} to {high} is allowed"
-        )
+        raise BadInput("stream_ack_deadline_seconds", f"{seconds} is out of range; {low} to {high} is allowed")
 
 
 def _received(leases: list[Lease] | Any, config: Subscription) -> bytes:
     """A PullResponse or StreamingPullResponse. The attempt is told only where there is a dead-letter policy."""
     counted = config.dead_letter is not None
-    return b"".join(
-        [received_message(lease.ack_id, lease.body, lease.attempt if counted else 0) for lease in leases]
-    )
+    return b"".join([received_message(lease.ack_id, lease.body, lease.attempt if counted else 0) for lease in leases])

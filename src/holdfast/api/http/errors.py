@@ -44,9 +44,7 @@ def error_response(error: HoldfastError) -> JSONResponse:
     return error_body(500, "INTERNAL", str(error))
 
 
-def error_body(
-    code: int, status: str, message: str, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
+def error_body(code: int, status: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     body = {"error": {"code": code, "message": message, "status": status}}
     return JSONResponse(body, status_code=code, headers=dict(headers or {}))
 

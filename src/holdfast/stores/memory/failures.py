@@ -14,11 +14,11 @@ from holdfast.model.failed_message import FailedMessage, FailureStatus, bounded_
 class MemoryFailureStore:
     def __init__(self) -> None:
         self._by_id: dict[int, FailedMessage] = {}  # in the order of ids, because ids only grow
-        self._keys: set[tuple[str, str]] = set()
+        self._keys: set[tuple[str, str, str]] = set()
         self._last_id = 0
 
     async def record(self, failure: FailedMessage) -> bool:
-        key = (failure.subscription, failure.message_id)
+        key = failure.key
         if key in self._keys:
             return False
         self._keys.add(key)

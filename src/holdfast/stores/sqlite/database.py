@@ -91,6 +91,8 @@ class Database:
         return done
 
     async def read(self, work: Work[T]) -> T:
+        if self._closed:
+            raise StorageUnavailable(f"{self._path} is closed")
         try:
             return await self._loop.run_in_executor(self._read_thread, work, self._reader)
         except sqlite3.Error as error:
@@ -136,7 +138,7 @@ class Database:
     def _commit(self, group: list[_Waiting]) -> list[object]:
         try:
             return self._transaction([waiting.work for waiting in group])
-        except Exception as error:  # whatever it is, it goes to the caller and never ends this thread
+        except Exception as error:  # noqa: BLE001 - whatever it is goes to the caller and never ends this thread
             if len(group) == 1:
                 return [self._as_holdfast_error(error)]
         # One of them failed: each alone, so that it fails only itself.
@@ -159,9 +161,7 @@ class Database:
     def _answer(self, group: list[_Waiting], outcomes: list[object]) -> None:
         try:
             self._loop.call_soon_threadsafe(_resolve, group, outcomes)
-        except (
-            RuntimeError
-        ):  # the loop is closed: nobody waits any more, and what was committed stays committed
+        except RuntimeError:  # the loop is closed: nobody waits any more, and what was committed stays committed
             return
 
 
@@ -208,9 +208,7 @@ def _prepare(path: Path, schema: Schema) -> None:
     try:
         _migrate(connection, schema)
     except sqlite3.OperationalError as error:
-        raise DataDirectoryError(
-            f"cannot write {path}: {error}. Check its rights and the free space"
-        ) from error
+        raise DataDirectoryError(f"cannot write {path}: {error}. Check its rights and the free space") from error
     finally:
         connection.close()
 
@@ -246,7 +244,9 @@ def _check(path: Path, schema: Schema) -> None:
         try:
             application_id = connection.execute("PRAGMA application_id").fetchone()[0]
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if application_id not in (0, schema.application_id):
+            tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            # Without an id it can be ours only while it is empty: the id is written together with the first tables.
+            if application_id != schema.application_id and (application_id or tables):
                 raise _corrupt(path, "it belongs to another program or another part of Holdfast")
             if version > schema.version:
                 raise NewerData(
@@ -260,9 +260,7 @@ def _check(path: Path, schema: Schema) -> None:
         finally:
             connection.close()
     except sqlite3.OperationalError as error:
-        raise DataDirectoryError(
-            f"cannot open {path}: {error}. Check its rights and those of its directory"
-        ) from error
+        raise DataDirectoryError(f"cannot open {path}: {error}. Check its rights and those of its directory") from error
     except sqlite3.DatabaseError as error:
         raise _corrupt(path, str(error)) from error
 

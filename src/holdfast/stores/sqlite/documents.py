@@ -113,16 +113,12 @@ class SqliteDocumentStore:
     async def list(self, collection: str, page_size: int, page_token: str = "") -> Page:
         # One more than asked for tells whether there is a next page.
         wanted = (collection, last_id_of(page_token), page_size + 1)
-        rows = await self._reader.read(
-            lambda connection: connection.execute(LIST_DOCUMENTS, wanted).fetchall()
-        )
+        rows = await self._reader.read(lambda connection: connection.execute(LIST_DOCUMENTS, wanted).fetchall())
         page = [_document(collection, row) for row in rows[:page_size]]
         return Page(page, token_after(page[-1].id) if len(rows) > page_size else "")
 
     async def collections(self) -> Sequence[str]:
-        return await self._reader.read(
-            lambda connection: [name for (name,) in connection.execute(LIST_COLLECTIONS)]
-        )
+        return await self._reader.read(lambda connection: [name for (name,) in connection.execute(LIST_COLLECTIONS)])
 
     async def forget_expired(self, now_ns: int) -> int:
         total = 0

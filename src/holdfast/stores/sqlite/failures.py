@@ -19,8 +19,8 @@ from holdfast.stores.sqlite.database import Database, ReadOnlyDatabase, Schema
 #
 # AUTOINCREMENT: an id is never given twice, so one that a person noted never comes to mean another message.
 #
-# UNIQUE is over (subscription, message_id) and not over message_id alone, because every subscription gets its
-# own copy of a message: one message can fail in two of them, and that is two failures.
+# UNIQUE is not over message_id alone, because every subscription gets its own copy of a message: one message can
+# fail in two of them, and that is two failures. FailedMessage.key says why the content is part of it.
 #
 # `data` is the payload byte for byte: JSON cannot hold any bytes, and a replay must send the same ones.
 # `original_message` is for people and their SQL, and never read back: the payload itself where it is JSON
@@ -46,7 +46,8 @@ _CREATE_FAILED_MESSAGES = """
         retry_at          INTEGER,
         created_at        INTEGER NOT NULL,
         retry_success_at  INTEGER,
-        UNIQUE (subscription, message_id)
+        content_digest    TEXT NOT NULL,
+        UNIQUE (subscription, message_id, content_digest)
     );
     CREATE INDEX idx_failed_messages_status ON failed_messages (status);
     CREATE INDEX idx_failed_messages_retry_at ON failed_messages (retry_at) WHERE status = 'queued_for_retry';
@@ -63,13 +64,13 @@ _RECORD = """
     INSERT INTO failed_messages (
         message_id, subscription, source_topic, failure_reason, error_details, retry_count, status,
         original_message, data, attributes, ordering_key, publish_time, delivery_attempt, retry_at,
-        created_at, retry_success_at
+        created_at, retry_success_at, content_digest
     ) VALUES (
         :message_id, :subscription, :source_topic, :failure_reason, :error_details, :retry_count, :status,
         :original_message, :data, :attributes, :ordering_key, :publish_time, :delivery_attempt, :retry_at,
-        :created_at, :retry_success_at
+        :created_at, :retry_success_at, :content_digest
     )
-    ON CONFLICT (subscription, message_id) DO NOTHING
+    ON CONFLICT (subscription, message_id, content_digest) DO NOTHING
 """
 
 # Everything that makes up a FailedMessage; _from_row takes the columns in this order.
@@ -160,6 +161,7 @@ def _list_query(wanted: Filter) -> str:
 def _to_row(failure: FailedMessage) -> Mapping[str, Any]:
     return {
         "message_id": failure.message_id,
+        "content_digest": failure.key[-1],
         "subscription": failure.subscription,
         "source_topic": failure.source_topic,
         "failure_reason": failure.failure_reason,

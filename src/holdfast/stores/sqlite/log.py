@@ -12,26 +12,33 @@ from holdfast.broker.log import (
     Append,
     Change,
     Contents,
+    DeleteRecord,
     DeleteSubscription,
     DeleteTopic,
     FailedAttempts,
     Progress,
+    PutRecord,
     PutSubscription,
     PutTopic,
+    Reset,
     Settle,
     StoredMessage,
     StoredSubscription,
     StoredTopic,
 )
 from holdfast.broker.topics import SEQUENCE_BITS, message_number
+from holdfast.errors import StorageUnavailable
 from holdfast.model.resources import Subscription, Topic
 from holdfast.stores.sqlite.database import Database, Schema
 
 # Messages are clustered by topic and sequence in one integer key, so that appending is writing at the end and reading
 # a topic is a range scan, with no index beside the table.
+#
+# Keys start at random, so that a broker that begins anew does not give the message ids of the one before it: whoever
+# remembers those, such as a consumer's dedupe marks, would take its messages for duplicates.
 _TABLES = """
     CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
-    INSERT INTO counters VALUES ('next_key', 1);
+    INSERT INTO counters VALUES ('next_key', 1 + abs(random() % 4194304));
     CREATE TABLE topics (key INTEGER PRIMARY KEY, config TEXT NOT NULL, next_sequence INTEGER NOT NULL DEFAULT 1);
     CREATE TABLE subscriptions (
         key INTEGER PRIMARY KEY, topic_key INTEGER NOT NULL, config TEXT NOT NULL, floor INTEGER NOT NULL
@@ -45,7 +52,8 @@ _TABLES = """
         subscription_key INTEGER NOT NULL, sequence INTEGER NOT NULL,
         attempts INTEGER NOT NULL, due_ns INTEGER NOT NULL,
         PRIMARY KEY (subscription_key, sequence)
-    ) WITHOUT ROWID
+    ) WITHOUT ROWID;
+    CREATE TABLE records (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, name))
 """
 
 SCHEMA = Schema(application_id=0x48464401, migrations=[_TABLES])
@@ -54,18 +62,17 @@ SCHEMA = Schema(application_id=0x48464401, migrations=[_TABLES])
 INSERT_MESSAGE = "INSERT INTO messages (number, publish_time_ns, body) VALUES (?, ?, ?)"
 SET_FLOOR = "UPDATE subscriptions SET floor = ? WHERE key = ?"
 
+# Nothing may be kept for a topic that was just deleted: nobody would ever delete it again.
+TOPIC_IS_THERE = "SELECT 1 FROM topics WHERE key = ?"
+
 # Progress above the floor.
 SET_RANGE = "INSERT OR REPLACE INTO acked (subscription_key, first, last) VALUES (?, ?, ?)"
 DROP_RANGE = "DELETE FROM acked WHERE subscription_key = ? AND first = ?"
-SET_FAILED = (
-    "INSERT OR REPLACE INTO failed (subscription_key, sequence, attempts, due_ns) VALUES (?, ?, ?, ?)"
-)
+SET_FAILED = "INSERT OR REPLACE INTO failed (subscription_key, sequence, attempts, due_ns) VALUES (?, ?, ?, ?)"
 DROP_FAILED = "DELETE FROM failed WHERE subscription_key = ? AND sequence = ?"
 
 # Resources. A changed subscription keeps its floor.
-PUT_TOPIC = (
-    "INSERT INTO topics (key, config) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET config = excluded.config"
-)
+PUT_TOPIC = "INSERT INTO topics (key, config) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET config = excluded.config"
 PUT_SUBSCRIPTION = """
     INSERT INTO subscriptions (key, topic_key, config, floor) VALUES (?, ?, ?, ?)
     ON CONFLICT (key) DO UPDATE SET config = excluded.config
@@ -77,10 +84,15 @@ DELETE_SUBSCRIPTION = "DELETE FROM subscriptions WHERE key = ?"
 DELETE_ACKED = "DELETE FROM acked WHERE subscription_key = ?"
 DELETE_FAILED = "DELETE FROM failed WHERE subscription_key = ?"
 
+# Snapshots, schemas, IAM policies: kept, not understood.
+PUT_RECORD = "INSERT OR REPLACE INTO records (kind, name, value) VALUES (?, ?, ?)"
+DELETE_RECORD = "DELETE FROM records WHERE kind = ? AND name = ?"
+
 # Reading, always a range of the primary key.
 READ_MESSAGES = """
     SELECT number, publish_time_ns, body FROM messages WHERE number BETWEEN ? AND ? ORDER BY number LIMIT ?
 """
+READ_TIME = "SELECT number, publish_time_ns FROM messages WHERE number BETWEEN ? AND ? ORDER BY number LIMIT 1"
 READ_LAST = "SELECT number FROM messages WHERE number BETWEEN ? AND ? ORDER BY number DESC LIMIT 1"
 
 # Trimming must not make a topic forget which sequences it has given out.
@@ -108,15 +120,16 @@ class SqliteMessageLog:
         await self._database.submit(lambda connection: _apply_all(connection, changes))
 
     async def read_from(self, topic_key: int, first: int, last: int, limit: int) -> Sequence[StoredMessage]:
-        bounds = message_number(topic_key, first), message_number(topic_key, last), limit
-        rows = await self._database.read(
-            lambda connection: connection.execute(READ_MESSAGES, bounds).fetchall()
-        )
+        bounds = _number(topic_key, first), _number(topic_key, last), max(limit, 0)
+        rows = await self._database.read(lambda connection: connection.execute(READ_MESSAGES, bounds).fetchall())
         return [StoredMessage(number & _SEQUENCE_MASK, time_ns, body) for number, time_ns, body in rows]
 
     async def read_one(self, topic_key: int, sequence: int) -> StoredMessage | None:
         found = await self.read_from(topic_key, sequence, sequence, 1)
         return found[0] if found else None
+
+    async def first_since(self, topic_key: int, time_ns: int) -> int:
+        return await self._database.read(lambda connection: _first_since(connection, topic_key, time_ns))
 
     async def trim(self, topic_key: int, below: int, limit: int) -> int:
         return await self._database.submit(lambda connection: _trim(connection, topic_key, below, limit))
@@ -133,10 +146,10 @@ def _apply_all(connection: sqlite3.Connection, changes: Sequence[Change]) -> Non
 def _apply(connection: sqlite3.Connection, change: Change) -> None:
     match change:
         case Append(topic_key, messages):
+            if connection.execute(TOPIC_IS_THERE, (topic_key,)).fetchone() is None:
+                raise StorageUnavailable(f"there is no topic {topic_key}")
             base = message_number(topic_key, 0)
-            connection.executemany(
-                INSERT_MESSAGE, [(base | m.sequence, m.publish_time_ns, m.body) for m in messages]
-            )
+            connection.executemany(INSERT_MESSAGE, [(base | m.sequence, m.publish_time_ns, m.body) for m in messages])
         case Settle():
             _settle(connection, change)
         case PutTopic(key, topic):
@@ -151,13 +164,22 @@ def _apply(connection: sqlite3.Connection, change: Change) -> None:
         case DeleteSubscription(key):
             for statement in (DELETE_SUBSCRIPTION, DELETE_ACKED, DELETE_FAILED):
                 connection.execute(statement, (key,))
+        case Reset(key, progress):
+            for statement in (DELETE_ACKED, DELETE_FAILED):
+                connection.execute(statement, (key,))
+            _settle(connection, Settle(key, progress.floor, (), progress.acked, (), progress.failed))
+        case PutRecord(kind, name, value):
+            connection.execute(PUT_RECORD, (kind, name, value))
+        case DeleteRecord(kind, name):
+            connection.execute(DELETE_RECORD, (kind, name))
         case _:
             assert_never(change)
 
 
 def _settle(connection: sqlite3.Connection, change: Settle) -> None:
     key = change.subscription_key
-    connection.execute(SET_FLOOR, (change.floor, key))
+    if connection.execute(SET_FLOOR, (change.floor, key)).rowcount == 0:
+        raise StorageUnavailable(f"there is no subscription {key}")
     connection.executemany(DROP_RANGE, [(key, first) for first in change.ranges_gone])
     connection.executemany(SET_RANGE, [(key, first, last) for first, last in change.ranges_set.items()])
     connection.executemany(DROP_FAILED, [(key, sequence) for sequence in change.failed_gone])
@@ -171,8 +193,29 @@ def _trim(connection: sqlite3.Connection, topic_key: int, below: int, limit: int
     if last is None:
         return 0
     connection.execute(KEEP_NEXT_SEQUENCE, (last + 1, topic_key))
-    bounds = message_number(topic_key, 0), message_number(topic_key, below) - 1, limit
+    bounds = _number(topic_key, 0), _number(topic_key, below - 1), max(limit, 0)
     return connection.execute(TRIM, bounds).rowcount
+
+
+def _first_since(connection: sqlite3.Connection, topic_key: int, time_ns: int) -> int:
+    """Halves the range of sequences until one is left: forty lookups at most, however large the topic."""
+    low, high = 0, _next_sequence(connection, topic_key)
+    while low < high:
+        middle = (low + high) // 2
+        bounds = message_number(topic_key, middle), message_number(topic_key, high - 1)
+        row = connection.execute(READ_TIME, bounds).fetchone()
+        if row is None or row[1] >= time_ns:
+            high = middle
+        else:
+            low = (row[0] & _SEQUENCE_MASK) + 1
+    row = connection.execute(READ_TIME, (message_number(topic_key, low), _whole_topic(topic_key)[1])).fetchone()
+    return row[0] & _SEQUENCE_MASK if row else _next_sequence(connection, topic_key)
+
+
+def _next_sequence(connection: sqlite3.Connection, topic_key: int) -> int:
+    last = _last_sequence(connection, topic_key)
+    row = connection.execute("SELECT next_sequence FROM topics WHERE key = ?", (topic_key,)).fetchone()
+    return max(last + 1 if last is not None else 1, row[0] if row else 1)
 
 
 def _last_sequence(connection: sqlite3.Connection, topic_key: int) -> int | None:
@@ -181,14 +224,19 @@ def _last_sequence(connection: sqlite3.Connection, topic_key: int) -> int | None
 
 
 def _whole_topic(key: int) -> tuple[int, int]:
-    return message_number(key, 0), message_number(key, _SEQUENCE_MASK)
+    return _number(key, 0), _number(key, _SEQUENCE_MASK)
+
+
+def _number(topic_key: int, sequence: int) -> int:
+    """Of a bound, which may lie outside of all sequences but must not reach into another topic."""
+    return message_number(topic_key, max(0, min(sequence, _SEQUENCE_MASK)))
 
 
 def _load(connection: sqlite3.Connection) -> Contents:
     connection.execute("BEGIN")  # one view of all tables
     try:
         topics = [
-            _load_topic(connection, *row) for row in connection.execute("SELECT * FROM topics ORDER BY key")
+            _load_topic(connection, *row) for row in connection.execute("SELECT key, config FROM topics ORDER BY key")
         ]
         subscriptions = [
             StoredSubscription(
@@ -197,28 +245,22 @@ def _load(connection: sqlite3.Connection) -> Contents:
                 Subscription.from_json(json.loads(config)),
                 _load_progress(connection, key, floor),
             )
-            for key, topic_key, config, floor in connection.execute(
-                "SELECT * FROM subscriptions ORDER BY key"
-            )
+            for key, topic_key, config, floor in connection.execute("SELECT * FROM subscriptions ORDER BY key")
         ]
+        records = {(kind, name): value for kind, name, value in connection.execute("SELECT * FROM records")}
         next_key = connection.execute("SELECT value FROM counters WHERE name = 'next_key'").fetchone()[0]
     finally:
         connection.execute("COMMIT")
-    return Contents(topics, subscriptions, next_key)
+    return Contents(topics, subscriptions, records, next_key)
 
 
-def _load_topic(connection: sqlite3.Connection, key: int, config: str, next_sequence: int) -> StoredTopic:
-    last = _last_sequence(connection, key)
-    if last is not None:
-        next_sequence = max(next_sequence, last + 1)
-    return StoredTopic(key, Topic.from_json(json.loads(config)), next_sequence)
+def _load_topic(connection: sqlite3.Connection, key: int, config: str) -> StoredTopic:
+    return StoredTopic(key, Topic.from_json(json.loads(config)), _next_sequence(connection, key))
 
 
 def _load_progress(connection: sqlite3.Connection, key: int, floor: int) -> Progress:
     acked = connection.execute("SELECT first, last FROM acked WHERE subscription_key = ?", (key,))
-    failed = connection.execute(
-        "SELECT sequence, attempts, due_ns FROM failed WHERE subscription_key = ?", (key,)
-    )
+    failed = connection.execute("SELECT sequence, attempts, due_ns FROM failed WHERE subscription_key = ?", (key,))
     return Progress(
         floor,
         dict(acked.fetchall()),

@@ -214,9 +214,7 @@ class DocumentStoreContract:
         assert await self._ids_by_page(store, 3) == sorted(ids)
         assert await self._ids_by_page(store, 8) == sorted(ids)
 
-    async def test_a_page_continues_right_after_the_last_whatever_is_written(
-        self, store: DocumentStore
-    ) -> None:
+    async def test_a_page_continues_right_after_the_last_whatever_is_written(self, store: DocumentStore) -> None:
         for document_id in "bdf":
             await store.apply(a_write(f"m-{document_id}", document_id=document_id))
         first = await store.list("things", 2)

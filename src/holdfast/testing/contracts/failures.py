@@ -81,10 +81,14 @@ class FailureStoreContract:
     async def test_recording_twice_changes_nothing(self, store: FailureStore) -> None:
         assert await store.record(a_failure("1")) is True
         before = await all_rows(store)
-        assert (
-            await store.record(a_failure("1", error_details="another", data=b"other", retry_count=9)) is False
-        )
+        assert await store.record(a_failure("1", error_details="another", retry_count=9)) is False
         assert await all_rows(store) == before
+
+    async def test_another_message_under_the_same_id_is_not_swallowed(self, store: FailureStore) -> None:
+        assert await store.record(a_failure("1")) is True
+        for change in ({"data": b"other"}, {"attributes": {"a": "b"}}, {"ordering_key": "k"}, {"publish_time_ns": 7}):
+            assert await store.record(a_failure("1", **change)) is True
+        assert len(await all_rows(store)) == 5
 
     async def test_one_message_that_fails_in_two_subscriptions_is_two_rows(self, store: FailureStore) -> None:
         assert await store.record(a_failure("1", subscription=ORDERS)) is True
@@ -103,9 +107,7 @@ class FailureStoreContract:
 
     @_over_one_store
     @given(failure=failed_messages)
-    async def test_every_field_comes_back_as_it_was(
-        self, store: FailureStore, failure: FailedMessage
-    ) -> None:
+    async def test_every_field_comes_back_as_it_was(self, store: FailureStore, failure: FailedMessage) -> None:
         assert await store.record(failure) is True
         listed = (await store.list(Filter(), 1)).failures[0]
         assert listed.id > 0
@@ -117,9 +119,7 @@ class FailureStoreContract:
         await store.record(a_failure("1", data=data))
         assert (await all_rows(store))[0].data == data
 
-    async def test_attributes_changed_after_recording_do_not_change_the_row(
-        self, store: FailureStore
-    ) -> None:
+    async def test_attributes_changed_after_recording_do_not_change_the_row(self, store: FailureStore) -> None:
         attributes = {"tenant": "a"}
         await store.record(a_failure("1", attributes=attributes))
         attributes["tenant"] = "b"
@@ -216,7 +216,7 @@ class DurableFailureStoreContract(FailureStoreContract):
         before = await all_rows(store)
         again = await reopen()
         assert await all_rows(again) == before
-        assert await again.record(a_failure("1")) is False
+        assert await again.record(a_failure("2")) is False
         assert await again.record(a_failure("3")) is True
         assert await message_ids(again) == ["3", "2", "1"]
 

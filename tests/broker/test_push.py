@@ -1,0 +1,256 @@
+"""Push delivery against a real HTTP server that answers, fails, hangs, resets and redirects."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+import holdfast
+from holdfast.broker.push import PushDelivery
+from holdfast.broker.push_client import AiohttpPushClient
+from holdfast.broker.service import Broker
+from holdfast.broker.wire import decode
+from holdfast.clock import SystemClock
+from holdfast.model import dead_letter_attributes as names
+from holdfast.model.message import Message
+from holdfast.model.resources import DeadLetterPolicy, PushConfig, RetryPolicy, Subscription, Topic
+from holdfast.settings import BrokerSettings, PushSettings
+from holdfast.stores.memory.log import MemoryMessageLog
+from tests.broker.helpers import DEAD_LETTERS, SUBSCRIPTION, TOPIC, make_dead_letter_topic, publish, take_one, text
+
+AT_ONCE = RetryPolicy(0.01, 0.02)
+
+Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass
+class Endpoint:
+    """Records what arrives and answers as `reply` says."""
+
+    url: str = ""
+    reply: Reply | None = None
+    envelopes: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.headers.append(dict(request.headers))
+        self.envelopes.append(json.loads(await request.read()))
+        async with self.arrived:
+            self.arrived.notify_all()
+        return await self.reply(request) if self.reply else web.Response(status=204)
+
+    async def wait_for(self, count: int) -> None:
+        async with asyncio.timeout(20), self.arrived:
+            await self.arrived.wait_for(lambda: len(self.envelopes) >= count)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    found = Endpoint()
+    app = web.Application(client_max_size=20_000_000)
+    app.router.add_post("/{tail:.*}", found.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/push"
+    yield found
+    await runner.cleanup()
+
+
+@pytest.fixture(params=[False, True], ids=["ours", "strict"])
+def strict(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+async def broker(strict: bool) -> AsyncIterator[Broker]:
+    opened = await Broker.open(MemoryMessageLog(), SystemClock(), BrokerSettings(strict=strict))
+    client = AiohttpPushClient()
+    push = PushDelivery(opened, client, PushSettings(timeout_seconds=0.5), strict=strict)
+    push.start()
+    yield opened
+    await push.stop()
+    await client.close()
+    await opened.close()
+
+
+async def push_to(broker: Broker, url: str, **config: Any) -> None:
+    await broker.create_topic(Topic(TOPIC))
+    await broker.create_subscription(Subscription(SUBSCRIPTION, TOPIC, push=PushConfig(url), **config))
+
+
+async def acked(broker: Broker, count: int) -> None:
+    """Waits until the subscription has settled its first `count` messages."""
+    queue = broker.queue(SUBSCRIPTION)
+    async with asyncio.timeout(20):
+        while queue.settled.floor <= count:
+            await asyncio.sleep(0.005)
+
+
+async def test_the_envelope_is_pubsubs(broker: Broker, endpoint: Endpoint) -> None:
+    await push_to(broker, endpoint.url)
+    message_id = await broker.publish_message(TOPIC, Message(b"\x00\xff", {"a": "ü"}, "key"))
+    await acked(broker, 1)
+    (envelope,) = endpoint.envelopes
+    message = envelope["message"]
+    assert base64.b64decode(message["data"]) == b"\x00\xff"
+    assert message["attributes"] == {"a": "ü"}
+    assert message["messageId"] == message["message_id"] == message_id
+    assert message["publishTime"] == message["publish_time"]
+    assert message["orderingKey"] == "key"
+    assert envelope["subscription"] == SUBSCRIPTION
+    assert "deliveryAttempt" not in envelope
+    assert endpoint.headers[0]["Content-Type"] == "application/json"
+    assert endpoint.headers[0]["User-Agent"] == f"holdfast-push/{holdfast.__version__}"
+
+
+async def test_the_largest_message_is_pushed_whole(broker: Broker, endpoint: Endpoint) -> None:
+    await push_to(broker, endpoint.url)
+    await broker.publish_message(TOPIC, Message(b"x" * 9_900_000))
+    await acked(broker, 1)
+    assert len(base64.b64decode(endpoint.envelopes[0]["message"]["data"])) == 9_900_000
+
+
+async def test_the_attempt_is_told_where_there_is_a_dead_letter_policy(broker: Broker, endpoint: Endpoint) -> None:
+    await make_dead_letter_topic(broker)
+    await push_to(broker, endpoint.url, dead_letter=DeadLetterPolicy(DEAD_LETTERS))
+    await publish(broker, "a")
+    await acked(broker, 1)
+    assert endpoint.envelopes[0]["deliveryAttempt"] == 1
+
+
+async def answer_500(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=500)
+
+
+async def hang(request: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(30)
+    return web.Response()
+
+
+async def reset(request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def redirect(request: web.Request) -> web.StreamResponse:
+    return web.Response(status=307, headers={"Location": "/elsewhere"})
+
+
+async def drip(request: web.Request) -> web.StreamResponse:
+    """A good status that never comes to an end: Pub/Sub looks at the status."""
+    response = web.StreamResponse(status=500)
+    response.content_length = 200_000_000
+    await response.prepare(request)
+    await response.write(b"x" * 1000)
+    await asyncio.sleep(30)
+    return response
+
+
+@pytest.mark.parametrize("bad", [answer_500, hang, reset, redirect, drip])
+async def test_everything_but_an_acknowledgement_is_tried_again_and_dead_lettered_in_the_end(
+    broker: Broker, endpoint: Endpoint, bad: Reply
+) -> None:
+    reader = await make_dead_letter_topic(broker)
+    endpoint.reply = bad
+    await push_to(broker, endpoint.url, dead_letter=DeadLetterPolicy(DEAD_LETTERS, 5), retry=AT_ONCE)
+    await publish(broker, "a")
+    dead = decode((await asyncio.wait_for(take_one(reader), 20)).body)
+    assert dead.data == b"a"
+    assert dead.attributes[names.SOURCE_DELIVERY_COUNT] == "5"
+    assert [envelope["deliveryAttempt"] for envelope in endpoint.envelopes] == [1, 2, 3, 4, 5]
+    await acked(broker, 1)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+async def test_these_statuses_acknowledge(broker: Broker, endpoint: Endpoint, status: int) -> None:
+    async def accept(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=status)
+
+    endpoint.reply = accept
+    await push_to(broker, endpoint.url, retry=AT_ONCE)
+    await publish(broker, "a")
+    await acked(broker, 1)
+    assert len(endpoint.envelopes) == 1
+
+
+async def test_a_closed_port_is_a_failed_attempt_and_the_message_waits(broker: Broker, endpoint: Endpoint) -> None:
+    await push_to(broker, "http://127.0.0.1:1/push", retry=AT_ONCE)
+    await publish(broker, "a")
+    queue = broker.queue(SUBSCRIPTION)
+    async with asyncio.timeout(20):
+        while not queue.settled.failed or queue.settled.failed[1].attempts < 3:
+            await asyncio.sleep(0.005)
+    await broker.modify_push_config(SUBSCRIPTION, PushConfig(endpoint.url))
+    await acked(broker, 1)
+    assert len(endpoint.envelopes) == 1
+
+
+async def test_dead_letter_now_is_our_brokers_alone(broker: Broker, endpoint: Endpoint, strict: bool) -> None:
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        headers = {
+            "Holdfast-Dead-Letter": "now",
+            "Holdfast-Failure-Reason": "SCHEMA_VALIDATION_ERROR",
+            "Holdfast-Error": "no%20service%3A%20%C3%A9",
+        }
+        return web.Response(status=422, headers=headers)
+
+    reader = await make_dead_letter_topic(broker)
+    endpoint.reply = refuse
+    await push_to(broker, endpoint.url, dead_letter=DeadLetterPolicy(DEAD_LETTERS, 5), retry=AT_ONCE)
+    await publish(broker, "a")
+    dead = decode((await asyncio.wait_for(take_one(reader), 20)).body)
+    assert len(endpoint.envelopes) == (5 if strict else 1)
+    if not strict:
+        assert dead.attributes[names.FAILURE_REASON] == "SCHEMA_VALIDATION_ERROR"
+        assert dead.attributes[names.ERROR] == "no service: é"
+        assert dead.attributes[names.LAST_STATUS] == "422"
+
+
+async def test_an_endpoint_that_hangs_does_not_hold_up_another(broker: Broker, endpoint: Endpoint) -> None:
+    endpoint.reply = hang
+    await push_to(broker, endpoint.url)
+    good = Endpoint()
+    app = web.Application()
+    app.router.add_post("/push", good.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/push"
+    await broker.create_subscription(Subscription("projects/local/subscriptions/good", TOPIC, push=PushConfig(url)))
+    try:
+        await publish(broker, *(str(number) for number in range(200)))
+        await good.wait_for(200)
+    finally:
+        await runner.cleanup()
+
+
+async def test_push_turned_into_pull_keeps_its_messages(broker: Broker, endpoint: Endpoint) -> None:
+    endpoint.reply = answer_500
+    await push_to(broker, endpoint.url, retry=AT_ONCE)
+    await publish(broker, "a")
+    await endpoint.wait_for(1)
+    await broker.modify_push_config(SUBSCRIPTION, None)
+    assert text(await asyncio.wait_for(take_one(broker.queue(SUBSCRIPTION)), 20)) == "a"
+
+
+async def test_a_deleted_push_subscription_stops(broker: Broker, endpoint: Endpoint) -> None:
+    await push_to(broker, endpoint.url)
+    await publish(broker, "a")
+    await acked(broker, 1)
+    await broker.delete_subscription(SUBSCRIPTION)
+    await publish(broker, "b")
+    await broker.create_subscription(Subscription(SUBSCRIPTION, TOPIC, push=PushConfig(endpoint.url)))
+    await publish(broker, "c")
+    await endpoint.wait_for(2)
+    assert [base64.b64decode(item["message"]["data"]) for item in endpoint.envelopes] == [b"a", b"c"]
