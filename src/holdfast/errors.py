@@ -2,6 +2,7 @@
 
 HoldfastError
 ├── BadInput             the caller sent something wrong; names the field
+│   └── StaleAckIds      exactly-once: these ack ids do not name current deliveries any more
 ├── NotFound             the named thing does not exist
 ├── AlreadyExists        the named thing exists already
 ├── FailedPrecondition   right request, wrong state
@@ -21,6 +22,8 @@ HoldfastError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class HoldfastError(Exception):
     """The root: catch this to catch everything Holdfast raises on purpose."""
@@ -31,6 +34,12 @@ class BadInput(HoldfastError):
         super().__init__(f"{field}: {why}")
         self.field = field
         self.why = why
+
+
+class StaleAckIds(BadInput):
+    def __init__(self, ack_ids: Sequence[str]) -> None:
+        super().__init__("ack_ids", "some do not name a current delivery any more; the error details list them")
+        self.ack_ids = list(ack_ids)
 
 
 class NotFound(HoldfastError):

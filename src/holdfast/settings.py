@@ -339,7 +339,7 @@ def _require_known(key: str, value: object, by_key: Mapping[str, Known]) -> None
 
 
 def _did_you_mean(name: str, names: Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, names, 1)
+    close = difflib.get_close_matches(name, names, 1, cutoff=0.8)  # lower, the common HOLDFAST_ alone would do
     return f"; did you mean {close[0]}?" if close else "; docs/settings.md lists them all"
 
 

@@ -47,8 +47,12 @@ from holdfast.stores.locate import MemoryPlace, Place, SqlitePlace, locate
 from holdfast.stores.memory.documents import MemoryDocumentStore
 from holdfast.stores.memory.failures import MemoryFailureStore
 from holdfast.stores.memory.log import MemoryMessageLog
+from holdfast.stores.sqlite.database import check
+from holdfast.stores.sqlite.documents import SCHEMA as documents_schema
 from holdfast.stores.sqlite.documents import SqliteDocumentStore
+from holdfast.stores.sqlite.failures import SCHEMA as failures_schema
 from holdfast.stores.sqlite.failures import SqliteFailureStore
+from holdfast.stores.sqlite.log import SCHEMA as log_schema
 from holdfast.stores.sqlite.log import SqliteMessageLog
 from holdfast.topology.default import Topology, create_absent, default_topology, topics_by_subscription
 from holdfast.transports.google import GoogleTransport
@@ -73,6 +77,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
     async with AsyncExitStack() as stack:
         listener, http_port = _take_http_port(stack, settings)
         _require_free(settings.broker.host, settings.broker.port)
+        await asyncio.to_thread(_check_files, settings)
         documents = await _entered(stack, await open_documents(settings))
         failures = await _entered(stack, await open_failures(settings))
         broker, broker_port = await stack.enter_async_context(_broker(settings, clock))
@@ -195,10 +200,32 @@ def _sqlite_path(key: str, place: Place) -> Path:
     raise SettingError(key, "memory:", "a store in memory can be read only through its process: use --url")
 
 
+def _log_place(settings: Settings) -> Place:
+    return _place(settings, "", "", "broker.db")
+
+
 async def _open_log(settings: Settings) -> MessageLog:
-    if settings.general.memory:
-        return MemoryMessageLog()
-    return await SqliteMessageLog.open(Path(settings.general.data, "broker.db"))
+    place = _log_place(settings)
+    match place:
+        case MemoryPlace():
+            return MemoryMessageLog()
+        case SqlitePlace(path):
+            return await SqliteMessageLog.open(path)
+        case _:
+            assert_never(place)
+
+
+def _check_files(settings: Settings) -> None:
+    """All of them before any is opened: opening one may change it (an older format is brought up to date, what a
+    killed process left is written back), and a start that is then refused must not have changed anything."""
+    files = (
+        (_log_place(settings), log_schema),
+        (documents_place(settings), documents_schema),
+        (failures_place(settings), failures_schema),
+    )
+    for place, schema in files:
+        if isinstance(place, SqlitePlace):
+            check(place.path, schema)
 
 
 # Pieces.

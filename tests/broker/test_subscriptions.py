@@ -12,6 +12,7 @@ from holdfast.broker.leases import Failure, NoHolder
 from holdfast.broker.log import Change
 from holdfast.broker.retention import remove_once
 from holdfast.broker.service import Broker
+from holdfast.broker.subscriptions import SubscriptionQueue
 from holdfast.broker.wire import decode
 from holdfast.errors import BadInput, StorageUnavailable
 from holdfast.model import dead_letter_attributes as names
@@ -40,6 +41,12 @@ BACKOFF = RetryPolicy(minimum_backoff_seconds=10, maximum_backoff_seconds=600)
 
 async def restart(log: MemoryMessageLog, clock: ManualClock, strict: bool = False) -> Broker:
     return await Broker.open(log, clock, BrokerSettings(strict=strict))
+
+
+async def saved(queue: SubscriptionQueue, ack_ids: list[str]) -> None:
+    stale, on_disk = queue.ack(ack_ids)
+    assert not stale
+    await on_disk
 
 
 async def kill(broker: Broker) -> None:
@@ -140,7 +147,7 @@ class TestLeases:
         lease = await take_one(queue)
         clock.advance(11)
         await settle_down()
-        await queue.ack([lease.ack_id])
+        await saved(queue, [lease.ack_id])
         assert await take(queue) == []
 
     async def test_an_old_ack_id_does_not_nack_or_extend_a_newer_delivery(
@@ -227,7 +234,7 @@ class TestRetries:
                     clock.advance(1)
             lease = await waiting
             order.append(text(lease))
-            await queue.ack([lease.ack_id])
+            await saved(queue, [lease.ack_id])
         assert order == ["b", "c", "a"]
 
     async def test_new_messages_go_before_a_retry_that_became_due_later(
@@ -333,7 +340,7 @@ class TestRestart:
         queue = await make_subscription(broker)
         await publish(broker, *"abcdef")
         leases = await take(queue)
-        await queue.ack([leases[1].ack_id, leases[3].ack_id, leases[4].ack_id])
+        await saved(queue, [leases[1].ack_id, leases[3].ack_id, leases[4].ack_id])
         again = await restart(log, clock)
         assert texts(await take(again.queue(SUBSCRIPTION))) == ["a", "c", "f"]
 
@@ -362,7 +369,7 @@ class TestRestart:
         await publish(broker, "a")
         lease = await take_one(queue)
         again = (await restart(log, clock)).queue(SUBSCRIPTION)
-        await again.ack([lease.ack_id])
+        await saved(again, [lease.ack_id])
         assert await take(again) == []
 
     async def test_random_histories_lose_nothing_and_redeliver_only_what_was_not_acked(
@@ -388,7 +395,7 @@ class TestRestart:
                     ending = chance.random()
                     if ending < 0.5:
                         acked.add(name)
-                        await queue.ack([lease.ack_id])
+                        await saved(queue, [lease.ack_id])
                     elif ending < 0.8:
                         queue.nack([lease.ack_id])
                 clock.advance(chance.choice([0, 0.5, 3]))
@@ -401,7 +408,7 @@ class TestRestart:
             await settle_down()
             for lease in await take(queue):
                 acked.add(text(lease))
-                await queue.ack([lease.ack_id])
+                await saved(queue, [lease.ack_id])
         assert queue.settled.floor == len(published) + 1
 
 
@@ -419,7 +426,7 @@ class TestRefusedSaves:
 
         monkeypatch.setattr(log, "commit", refuse)
         with pytest.raises(StorageUnavailable):
-            await queue.ack([lease.ack_id])
+            await saved(queue, [lease.ack_id])
         monkeypatch.setattr(log, "commit", commit)
         clock.advance(1)
         await settle_down()
@@ -442,7 +449,7 @@ class TestRefusedSaves:
         await publish(broker, "b")
         leases = await take(queue)
         assert texts(leases) == ["a", "b"]
-        await queue.ack([lease.ack_id for lease in leases])
+        await saved(queue, [lease.ack_id for lease in leases])
         assert queue.settled.floor == 4
         assert not queue.settled.ranges
 
@@ -483,7 +490,7 @@ class TestRetention:
     ) -> None:
         queue = await make_subscription(broker, message_retention_seconds=600)
         await publish(broker, "acked", "waits")
-        await queue.ack([(await take_one(queue)).ack_id])
+        await saved(queue, [(await take_one(queue)).ack_id])
         await remove_once(broker)
         assert [message.sequence for message in await log.read_from(queue.topic.key, 1, PLENTY, 10)] == [2]
         clock.advance(601)

@@ -38,9 +38,14 @@ def is_settled(data: Path, subscription: str, message_id: str) -> bool:
 
 
 def snapshot(directory: Path) -> Mapping[str, str]:
-    """The hash of every file. Without -shm: SQLite's shared memory, which every reader writes and none keeps."""
+    """The hash of every file. Without what SQLite puts beside a database for anyone who looks into it, and which holds
+    nothing: the shared memory, and a -wal that is empty."""
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and not path.name.endswith("-shm")
+        if path.is_file() and not path.name.endswith("-shm") and not (path.name.endswith("-wal") and is_empty(path))
     }
+
+
+def is_empty(path: Path) -> bool:
+    return path.stat().st_size == 0

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.broker.filters import compile_filter
 from holdfast.errors import BadInput, Unsupported
 from holdfast.model.names import DELETED_TOPIC, check_subscription, check_topic
-from holdfast.model.resources import PushConfig, Subscription
+from holdfast.model.resources import PushConfig, Subscription, Topic
+
+_LABEL_KEY = re.compile(r"[^\W\d_A-Z][\w-]*")
+_LABEL_VALUE = re.compile(r"[\w-]*")
 
 REQUEST_BYTES = 10_000_000
 REQUEST_MESSAGES = 1000
@@ -19,6 +24,10 @@ ACK_DEADLINE_SECONDS = (10, 600)
 DELIVERY_ATTEMPTS = (5, 100)
 BACKOFF_SECONDS = (0, 600)
 RETENTION_SECONDS = (600, 31 * 24 * 3600)
+EXPIRATION_SECONDS = (24 * 3600, 365 * 24 * 3600 * 1000)
+LABELS = 64
+LABEL_CHARACTERS = 63
+FILTER_BYTES = 256
 
 
 def check_publish(messages: Sequence[Any], request_bytes: int) -> None:
@@ -52,8 +61,34 @@ def check_attributes(field: str, attributes: Mapping[str, str]) -> None:
             raise BadInput(f"{field}[{key!r}]", f"a value has at most {ATTRIBUTE_VALUE_BYTES} bytes")
 
 
+def check_topic_config(topic: Topic) -> None:
+    check_topic("name", topic.name)
+    check_labels(topic.labels)
+    if topic.message_retention_seconds is not None:
+        _check_range("message_retention_duration", topic.message_retention_seconds, RETENTION_SECONDS)
+
+
+def check_labels(labels: Mapping[str, str]) -> None:
+    if len(labels) > LABELS:
+        raise BadInput("labels", f"{len(labels)} labels; at most {LABELS} are allowed")
+    for key, value in labels.items():
+        if not _LABEL_KEY.fullmatch(key):
+            raise BadInput("labels", f"key {key[:80]!r}: a lower-case letter, then lower-case letters, digits, - and _")
+        if len(key) > LABEL_CHARACTERS or len(value) > LABEL_CHARACTERS or not _LABEL_VALUE.fullmatch(value):
+            raise BadInput(f"labels[{key[:80]!r}]", f"at most {LABEL_CHARACTERS} lower-case letters, digits, - and _")
+
+
 def check_subscription_config(config: Subscription) -> None:
     check_subscription("name", config.name)
+    check_labels(config.labels)
+    if config.expiration_seconds is not None:
+        _check_range("expiration_policy.ttl", config.expiration_seconds, EXPIRATION_SECONDS)
+    if len(config.filter.encode()) > FILTER_BYTES:
+        raise BadInput("filter", f"at most {FILTER_BYTES} bytes are allowed")
+    if config.filter:
+        compile_filter(config.filter)
+    if config.exactly_once and config.push:
+        raise BadInput("enable_exactly_once_delivery", "is for pull subscriptions only")
     if config.topic != DELETED_TOPIC:
         check_topic("topic", config.topic)
     _check_range("ack_deadline_seconds", config.ack_deadline_seconds, ACK_DEADLINE_SECONDS)

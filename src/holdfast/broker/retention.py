@@ -27,6 +27,7 @@ async def keep_removing(broker: Broker, clock: Clock) -> None:
 
 
 async def remove_once(broker: Broker) -> None:
+    await broker.delete_expired()
     for queue in broker.queues:
         await queue.drop_expired()
     while await broker.forget_settled(STEP_MESSAGES) >= STEP_MESSAGES:

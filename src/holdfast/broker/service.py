@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -16,21 +16,24 @@ from holdfast.broker.dead_letter import dead_letter_copy
 from holdfast.broker.leases import Failure, Lease, NoHolder
 from holdfast.broker.log import (
     Contents,
+    DeleteRecord,
     DeleteSubscription,
     DeleteTopic,
     MessageLog,
     Progress,
+    PutRecord,
     PutSubscription,
     PutTopic,
 )
 from holdfast.broker.signals import Signal, Timers
+from holdfast.broker.snapshots import LIFETIME_SECONDS, SHORTEST_LIFETIME_SECONDS, Snapshot, Snapshots
 from holdfast.broker.subscriptions import SubscriptionQueue
 from holdfast.broker.tail_cache import TailCache
 from holdfast.broker.topics import TopicLog
-from holdfast.clock import Clock
-from holdfast.errors import AlreadyExists, BadInput, NotFound
+from holdfast.clock import NANOSECONDS, Clock
+from holdfast.errors import AlreadyExists, BadInput, FailedPrecondition, NotFound, StaleAckIds
 from holdfast.model.message import Message
-from holdfast.model.names import DELETED_TOPIC, check_project, check_topic
+from holdfast.model.names import DELETED_TOPIC, check_project, check_snapshot
 from holdfast.model.resources import PushConfig, Subscription, Topic
 from holdfast.settings import BrokerSettings
 
@@ -41,6 +44,10 @@ EMPTY_PULL_SECONDS = 2.0
 
 # A pull's answer must stay under gRPC's usual 4 MB limit for what a client receives, unless one message is larger.
 PULL_BYTES = 3_500_000
+
+
+# Kind of record in the log.
+POLICY = "iam policy"
 
 
 class Broker:
@@ -56,6 +63,8 @@ class Broker:
         self._topics: dict[str, TopicLog] = {}
         self._orphans: dict[int, TopicLog] = {}  # deleted topics whose messages a subscription may still read
         self._queues: dict[str, SubscriptionQueue] = {}
+        self._snapshots = Snapshots({})
+        self._policies: dict[str, bytes] = {}
         self._next_key = 1
         # Creating and deleting wait for the disk in between; one at a time keeps names unique.
         self._administration = asyncio.Lock()
@@ -68,6 +77,8 @@ class Broker:
 
     def _restore(self, contents: Contents) -> None:
         self._next_key = contents.next_key
+        self._snapshots = Snapshots(contents.records)
+        self._policies = {name: value for (kind, name), value in contents.records.items() if kind == POLICY}
         by_key: dict[int, TopicLog] = {}
         for stored in contents.topics:
             topic = TopicLog(stored.key, stored.topic, stored.next_sequence, self._log, self._cache)
@@ -88,7 +99,7 @@ class Broker:
     # Topics.
 
     async def create_topic(self, topic: Topic) -> Topic:
-        check_topic("name", topic.name)
+        limits.check_topic_config(topic)
         async with self._administration:
             if topic.name in self._topics:
                 raise AlreadyExists(f"topic {topic.name} already exists")
@@ -104,6 +115,15 @@ class Broker:
         check_project("project", project)
         return [self._topics[name].topic for name in sorted(self._topics) if name.startswith(f"{project}/")]
 
+    async def update_topic(self, name: str, change: Callable[[Topic], Topic]) -> Topic:
+        async with self._administration:
+            topic = self._topic(name)
+            changed = change(topic.topic)
+            limits.check_topic_config(changed)
+            await self._log.commit([PutTopic(topic.key, changed)])
+            topic.topic = changed
+        return changed
+
     def list_topic_subscriptions(self, name: str) -> list[str]:
         topic = self._topic(name)
         return sorted(queue.config.name for queue in self._queues.values() if queue.topic is topic)
@@ -113,18 +133,23 @@ class Broker:
         async with self._administration:
             topic = self._topic(name)
             queues = [queue for queue in self._queues.values() if queue.topic is topic]
-            if queues:
+            if queues or self._snapshots.of_topic(topic.key):
                 await self._orphan(topic, queues)
             else:
                 await self._log.commit([DeleteTopic(topic.key)])
                 self._cache.forget_topic(topic.key)
             del self._topics[name]
+            await self._forget_policy(name)
 
     async def _orphan(self, topic: TopicLog, queues: Sequence[SubscriptionQueue]) -> None:
         tombstone = Topic(DELETED_TOPIC)
         configs = [replace(queue.config, topic=DELETED_TOPIC) for queue in queues]
         changes = [PutSubscription(q.key, topic.key, c, q.settled.floor) for q, c in zip(queues, configs, strict=True)]
-        await self._log.commit([PutTopic(topic.key, tombstone), *changes])
+        snapshots = [replace(snapshot, topic=DELETED_TOPIC) for snapshot in self._snapshots.of_topic(topic.key)]
+        saves = [snapshot.saved() for snapshot in snapshots]
+        await self._log.commit([PutTopic(topic.key, tombstone), *changes, *saves])
+        for snapshot in snapshots:
+            self._snapshots.put(snapshot)
         topic.topic = tombstone
         self._orphans[topic.key] = topic
         for queue, config in zip(queues, configs, strict=True):
@@ -163,29 +188,123 @@ class Broker:
         check_project("project", project)
         return [self._queues[name].config for name in sorted(self._queues) if name.startswith(f"{project}/")]
 
-    async def modify_push_config(self, name: str, push: PushConfig | None) -> None:
-        """None turns it into a pull subscription."""
+    async def update_subscription(self, name: str, change: Callable[[Subscription], Subscription]) -> Subscription:
         async with self._administration:
             queue = self.queue(name)
-            config = replace(queue.config, push=push)
+            config = change(queue.config)
             limits.check_subscription_config(config)
             await self._log.commit([PutSubscription(queue.key, queue.topic.key, config, queue.settled.floor)])
             queue.reconfigure(config)
         self.subscriptions_changed.fire()
+        return config
+
+    async def modify_push_config(self, name: str, push: PushConfig | None) -> None:
+        """None turns it into a pull subscription."""
+        await self.update_subscription(name, lambda config: replace(config, push=push))
+
+    async def detach_subscription(self, name: str) -> None:
+        """It stays, delivers nothing any more and keeps no messages."""
+        await self.update_subscription(name, lambda config: replace(config, detached=True))
+        queue = self.queue(name)
+        await queue.seek(Progress(queue.topic.visible_end))
 
     async def delete_subscription(self, name: str) -> None:
         async with self._administration:
             queue = self.queue(name)
-            changes: list[Any] = [DeleteSubscription(queue.key)]
-            last_reader = not any(q is not queue and q.topic is queue.topic for q in self._queues.values())
-            if queue.topic.key in self._orphans and last_reader:
-                changes.append(DeleteTopic(queue.topic.key))
-                self._cache.forget_topic(self._orphans.pop(queue.topic.key).key)
-            await self._log.commit(changes)
+            await self._log.commit([DeleteSubscription(queue.key)])
             del self._queues[name]
             queue.topic.listeners.remove(queue.changed.fire)
             await queue.delete()
+            await self._drop_orphan(queue.topic)
+            await self._forget_policy(name)
         self.subscriptions_changed.fire()
+
+    async def _drop_orphan(self, topic: TopicLog) -> None:
+        """A deleted topic's messages go with the last subscription or snapshot that may need them."""
+        needed = any(queue.topic is topic for queue in self._queues.values()) or self._snapshots.of_topic(topic.key)
+        if topic.key in self._orphans and not needed:
+            await self._log.commit([DeleteTopic(topic.key)])
+            self._cache.forget_topic(self._orphans.pop(topic.key).key)
+
+    # Snapshots and seek.
+
+    async def create_snapshot(self, name: str, subscription: str, labels: Mapping[str, str]) -> Snapshot:
+        check_snapshot("name", name)
+        limits.check_labels(labels)
+        async with self._administration:
+            if self._snapshots.find(name):
+                raise AlreadyExists(f"snapshot {name} already exists")
+            queue = self.queue(subscription)
+            snapshot = Snapshot(
+                name,
+                queue.topic.topic.name,
+                queue.topic.key,
+                await self._snapshot_expiry(queue),
+                queue.settled.floor,
+                dict(queue.settled.ranges),
+                dict(labels),
+            )
+            await self._log.commit([snapshot.saved()])
+            self._snapshots.put(snapshot)
+        return snapshot
+
+    async def _snapshot_expiry(self, queue: SubscriptionQueue) -> int:
+        oldest, _ = await queue.topic.read(queue.settled.floor, 1)
+        now_ns = self._clock.now_ns()
+        since_ns = oldest[0].publish_time_ns if oldest else now_ns
+        expiry_ns = since_ns + LIFETIME_SECONDS * NANOSECONDS
+        if expiry_ns - now_ns < SHORTEST_LIFETIME_SECONDS * NANOSECONDS:
+            raise FailedPrecondition(
+                "the subscription's backlog is so old that the snapshot would expire within an hour"
+            )
+        return expiry_ns
+
+    def get_snapshot(self, name: str) -> Snapshot:
+        snapshot = self._snapshots.find(name)
+        if snapshot is None:
+            raise NotFound(f"snapshot {name} does not exist")
+        return snapshot
+
+    def list_snapshots(self, project: str) -> list[Snapshot]:
+        check_project("project", project)
+        return [snapshot for snapshot in self._snapshots.sorted() if snapshot.name.startswith(f"{project}/")]
+
+    def list_topic_snapshots(self, name: str) -> list[str]:
+        return [snapshot.name for snapshot in self._snapshots.of_topic(self._topic(name).key)]
+
+    async def update_snapshot(self, name: str, change: Callable[[Snapshot], Snapshot]) -> Snapshot:
+        async with self._administration:
+            changed = change(self.get_snapshot(name))
+            limits.check_labels(changed.labels)
+            await self._log.commit([changed.saved()])
+            self._snapshots.put(changed)
+        return changed
+
+    async def delete_snapshot(self, name: str) -> None:
+        async with self._administration:
+            snapshot = self.get_snapshot(name)
+            await self._log.commit([snapshot.deleted()])
+            self._snapshots.remove(name)
+            if orphan := self._orphans.get(snapshot.topic_key):
+                await self._drop_orphan(orphan)
+            await self._forget_policy(name)
+
+    async def seek_to_snapshot(self, subscription: str, snapshot: str) -> None:
+        queue, found = self.queue(subscription), self.get_snapshot(snapshot)
+        if found.topic_key != queue.topic.key:
+            raise FailedPrecondition(f"snapshot {snapshot} is of another topic than subscription {subscription}")
+        await queue.seek(found.progress)
+
+    async def seek_to_time(self, subscription: str, time_ns: int) -> None:
+        """What was published before is settled; what was published since is open again, as far as it is retained."""
+        queue = self.queue(subscription)
+        first = min(await self._log.first_since(queue.topic.key, time_ns), queue.topic.visible_end)
+        if queue.config.retain_acked or queue.topic.topic.message_retention_seconds is not None:
+            await queue.seek(Progress(first))
+        else:  # acked messages are gone for this subscription, even while others keep them in the log
+            floor = max(first, queue.settled.floor)
+            acked = {start: end for start, end in queue.settled.ranges.items() if end >= floor}
+            await queue.seek(Progress(floor, acked))
 
     def queue(self, name: str) -> SubscriptionQueue:
         try:
@@ -214,8 +333,12 @@ class Broker:
             return []
 
     async def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
+        """Raises StaleAckIds, after the good ones are on disk, when some do not count (exactly-once only)."""
         _require_ack_ids(ack_ids)
-        await self.queue(subscription).ack(ack_ids)
+        stale, saved = self.queue(subscription).ack(ack_ids)
+        await saved
+        if stale:
+            raise StaleAckIds(stale)
 
     def modify_ack_deadline(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
         """0 seconds is a nack."""
@@ -223,10 +346,9 @@ class Broker:
         queue = self.queue(subscription)
         if not 0 <= seconds <= limits.ACK_DEADLINE_SECONDS[1]:
             raise BadInput("ack_deadline_seconds", f"{seconds} is out of range; 0 to 600 is allowed")
-        if seconds == 0:
-            queue.nack(ack_ids)
-        else:
-            queue.extend(ack_ids, seconds)
+        stale = queue.nack(ack_ids) if seconds == 0 else queue.extend(ack_ids, seconds)
+        if stale and queue.config.exactly_once:
+            raise StaleAckIds(stale)
 
     async def _dead_letter(self, subscription: Subscription, lease: Lease, failure: Failure) -> None:
         assert subscription.dead_letter is not None  # the queue asks only then
@@ -253,14 +375,59 @@ class Broker:
         key, self._next_key = self._next_key, self._next_key + 1
         return key
 
+    # Policies are kept for whoever reads them back; nothing here is allowed or denied by them.
+
+    def get_policy(self, resource: str) -> bytes:
+        self._require_resource(resource)
+        return self._policies.get(resource, b"")
+
+    async def set_policy(self, resource: str, policy: bytes) -> None:
+        self._require_resource(resource)
+        await self._log.commit([PutRecord(POLICY, resource, policy)])
+        self._policies[resource] = policy
+
+    async def _forget_policy(self, resource: str) -> None:
+        if self._policies.pop(resource, None) is not None:
+            await self._log.commit([DeleteRecord(POLICY, resource)])
+
+    def _require_resource(self, resource: str) -> None:
+        if resource not in self._topics and resource not in self._queues and not self._snapshots.find(resource):
+            raise NotFound(f"{resource} does not exist")
+
+    # Cleaning.
+
     async def forget_settled(self, step: int) -> int:
-        """Deletes, at most `step` a topic, messages that every subscription has settled; gives how many."""
+        """Deletes, at most `step` a topic, messages that nobody needs any more; gives how many."""
         deleted = 0
         for topic in [*self._topics.values(), *self._orphans.values()]:
             async with self._administration:  # a subscription that is just being created counts too
-                floors = [queue.settled.floor for queue in self._queues.values() if queue.topic is topic]
-                deleted += await self._log.trim(topic.key, min(floors, default=topic.visible_end), step)
+                deleted += await self._log.trim(topic.key, await self._first_needed(topic), step)
         return deleted
+
+    async def _first_needed(self, topic: TopicLog) -> int:
+        needed = [topic.visible_end]
+        queues = [queue for queue in self._queues.values() if queue.topic is topic and not queue.config.detached]
+        needed += [queue.settled.floor for queue in queues]
+        needed += [snapshot.floor for snapshot in self._snapshots.of_topic(topic.key)]
+        retained = [queue.config.message_retention_seconds for queue in queues if queue.config.retain_acked]
+        if topic.topic.message_retention_seconds is not None:
+            retained.append(topic.topic.message_retention_seconds)
+        if retained:
+            since_ns = self._clock.now_ns() - round(max(retained) * NANOSECONDS)
+            needed.append(await self._log.first_since(topic.key, since_ns))
+        return min(needed)
+
+    async def delete_expired(self) -> None:
+        """Snapshots whose time is over, and subscriptions that nobody has used for longer than they allow."""
+        now_ns = self._clock.now_ns()
+        for snapshot in self._snapshots.expired(now_ns):
+            await self.delete_snapshot(snapshot.name)
+        for queue in self.queues:
+            ttl = queue.config.expiration_seconds
+            unused_ns = now_ns - queue.last_used_ns
+            if ttl is not None and unused_ns > ttl * NANOSECONDS and not queue.changed.is_awaited:
+                log.warning("an unused subscription expired", extra={"fields": {"subscription": queue.config.name}})
+                await self.delete_subscription(queue.config.name)
 
 
 def _require_ack_ids(ack_ids: Sequence[str]) -> None:

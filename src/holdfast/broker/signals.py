@@ -17,6 +17,10 @@ class Signal:
         self.version = 0
         self._waiters: set[asyncio.Future[None]] = set()
 
+    @property
+    def is_awaited(self) -> bool:
+        return bool(self._waiters)
+
     def fire(self) -> None:
         self.version += 1
         waiters, self._waiters = self._waiters, set()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 
 from holdfast.broker.leases import Lease
 from holdfast.broker.subscriptions import SubscriptionQueue
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import HoldfastError, NotFound, StorageUnavailable
 
 # Messages in one response. More would save little and delay the first of them.
 BATCH_MESSAGES = 500
@@ -20,6 +22,37 @@ NO_LIMIT = 1 << 62
 UNCONFIRMED_SECONDS = 1.0
 
 
+# What a stream sends.
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """Sent first, and again when they change."""
+
+    exactly_once: bool
+    ordered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages; none at all answers a ping."""
+
+    leases: Sequence[Lease]
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """Exactly-once: how acks, or changes of deadlines, ended. `of_acks` says which."""
+
+    of_acks: bool
+    good: Sequence[str]
+    stale: Sequence[str]
+    unavailable: Sequence[str] = ()
+
+
+ToSend = Properties | Batch | Confirmation
+
+
 class PullStream:
     def __init__(self, queue: SubscriptionQueue, deadline_seconds: float, max_messages: int, max_bytes: int) -> None:
         """A maximum of 0 or below means no limit, as in Pub/Sub."""
@@ -29,38 +62,42 @@ class PullStream:
         self._bytes_left = max_bytes if max_bytes > 0 else NO_LIMIT
         self._waits_for_room = False
         self._held: set[Lease] = set()
-        self._pings = 0
+        self._told: Properties | None = None
+        self._answers: deque[ToSend] = deque()
+        self._unconfirmed = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._ended = False
         self._error: HoldfastError | None = None
 
-    async def next_batch(self) -> Sequence[Lease] | None:
-        """Waits for something to send: messages, or an empty batch that answers a ping. None at the end of the
-        stream; raises when it ended in an error."""
+    async def next(self) -> ToSend | None:
+        """Waits for something to send. None at the end of the stream; raises when it ended in an error."""
         while True:
             seen = self._queue.changed.version
-            if self._error is not None:
-                raise self._error
-            if self._ended:
+            self._raise_if_over()
+            properties = Properties(self._queue.config.exactly_once, self._queue.config.ordered)
+            if properties != self._told:
+                self._told = properties
+                return properties
+            if self._answers:
+                return self._answers.popleft()
+            if self._ended and not self._unconfirmed:
                 return None
-            if self._queue.deleted:
-                raise NotFound(f"subscription {self._queue.config.name} was deleted")
-            if self._pings:
-                self._pings -= 1
-                return []
-            taken = await self._take()
-            if taken:
-                return taken
+            if not self._ended and (taken := await self._take()):
+                return Batch(taken)
             await self._queue.changed.wait_beyond(seen)
+
+    def _raise_if_over(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._queue.deleted:
+            raise NotFound(f"subscription {self._queue.config.name} was deleted")
 
     async def _take(self) -> Sequence[Lease]:
         self._waits_for_room = self._messages_left <= 0 or self._bytes_left <= 0
         if self._waits_for_room:
             return []
         taken = await self._queue.take(
-            min(self._messages_left, BATCH_MESSAGES),
-            min(self._bytes_left, BATCH_BYTES),
-            self,
-            self._deadline_seconds,
+            min(self._messages_left, BATCH_MESSAGES), min(self._bytes_left, BATCH_BYTES), self, self._deadline_seconds
         )
         self._held.update(taken)
         self._messages_left -= len(taken)
@@ -77,20 +114,40 @@ class PullStream:
 
     # What the client says.
 
-    def ack(self, ack_ids: Sequence[str]) -> asyncio.Future[None]:
-        return self._queue.ack(ack_ids)
+    def ack(self, ack_ids: Sequence[str]) -> None:
+        stale, saved = self._queue.ack(ack_ids)
+        if self._queue.config.exactly_once:
+            self._unconfirmed += 1
+            task = asyncio.ensure_future(self._confirm_acks(ack_ids, stale, saved))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    def modify_deadline(self, ack_id: str, seconds: int) -> None:
-        if seconds == 0:
-            self._queue.nack([ack_id])
-        else:
-            self._queue.extend([ack_id], seconds)
+    async def _confirm_acks(self, ack_ids: Sequence[str], stale: Sequence[str], saved: Awaitable[None]) -> None:
+        good = _without(ack_ids, stale)
+        try:
+            await saved
+            confirmation = Confirmation(True, good, stale)
+        except StorageUnavailable:
+            confirmation = Confirmation(True, (), stale, good)
+        self._unconfirmed -= 1
+        self._answer(confirmation)
+
+    def modify_deadlines(self, seconds_by_ack_id: Sequence[tuple[str, int]]) -> None:
+        stale: list[str] = []
+        for ack_id, seconds in seconds_by_ack_id:
+            stale += self._queue.nack([ack_id]) if seconds == 0 else self._queue.extend([ack_id], seconds)
+        if self._queue.config.exactly_once:
+            good = _without([ack_id for ack_id, _ in seconds_by_ack_id], stale)
+            self._answer(Confirmation(False, good, stale))
 
     def set_deadline(self, seconds: float) -> None:
         self._deadline_seconds = seconds
 
     def ping(self) -> None:
-        self._pings += 1
+        self._answer(Batch(()))
+
+    def _answer(self, answer: ToSend) -> None:
+        self._answers.append(answer)
         self._queue.changed.fire()
 
     def end(self, error: HoldfastError | None = None) -> None:
@@ -102,3 +159,8 @@ class PullStream:
         """What the client has confirmed stays leased until its deadline: it may still ack it another way. The rest
         probably never reached it (official clients confirm what they receive) and goes to others soon."""
         self._queue.hurry([lease for lease in self._held if not lease.confirmed], UNCONFIRMED_SECONDS)
+
+
+def _without(ack_ids: Sequence[str], stale: Sequence[str]) -> list[str]:
+    gone = set(stale)
+    return [ack_id for ack_id in ack_ids if ack_id not in gone]

@@ -1,4 +1,4 @@
-"""One subscription's queue: which message comes next, who holds it until when, and how each delivery ends.
+"""One subscription's queue: who holds which message until when, and how each delivery ends.
 
     new ──take──▶ leased ──ack──▶ settled
                   │    ▲
@@ -7,32 +7,28 @@
                  waiting ──attempts spent, or told so──▶ dead letter committed ──▶ settled
 
 Everything here runs on the event loop; the log is told of changes in groups. A message's attempt number never goes
-back: it is one more than the failed attempts that the log keeps.
+back: it is one more than the failed attempts that the log keeps. Which message comes next is backlog.py's to say.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from holdfast.backoff import backoff_seconds
+from holdfast.broker.backlog import Backlog
 from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
-from holdfast.broker.log import FailedAttempts, MessageLog, Progress, StoredMessage
+from holdfast.broker.log import MessageLog, Progress, Reset, StoredMessage
 from holdfast.broker.progress import SettledMessages
 from holdfast.broker.signals import Signal, Timers
 from holdfast.broker.topics import TopicLog
 from holdfast.clock import NANOSECONDS, Clock
-from holdfast.errors import BadInput, HoldfastError, StorageUnavailable
+from holdfast.errors import BadInput, FailedPrecondition, HoldfastError, StorageUnavailable
 from holdfast.model.resources import Subscription
 
 log = logging.getLogger("holdfast.broker")
-
-# Messages read ahead of delivery. Small enough to bound memory, large enough that reading costs little per message.
-PAGE_MESSAGES = 500
 
 # Leases are looked at no more often than this: a deadline is a promise not to redeliver earlier, not an alarm clock.
 EXPIRY_STEP_NS = NANOSECONDS // 10
@@ -60,33 +56,40 @@ class SubscriptionQueue:
         self.topic = topic
         self.changed = Signal()
         self.deleted = False
-        self.settled = SettledMessages(progress)
+        self.last_used_ns = clock.now_ns()
         self._log = log
         self._clock = clock
         self._timers = timers
         self._dead_letter = dead_letter
-        # Not yet delivered: everything from _cursor on, of which _page is read already.
-        self._cursor = progress.floor
-        self._page: deque[StoredMessage] = deque()
-        self._taking = asyncio.Lock()
         # Under way, by sequence; and those whose dead letter is being committed, which nobody may take meanwhile.
         self._leases: dict[int, Lease] = {}
         self._leaving: set[int] = set()
-        # Failed and waiting for their time, earliest first. Entries that no longer match settled.failed are stale.
-        self._waiting = [(failed.due_ns, sequence) for sequence, failed in self.settled.failed.items()]
-        heapq.heapify(self._waiting)
+        self._backlog = self._backlog_of(progress)
+        self._taking = asyncio.Lock()
         # Ack ids of an earlier process must not equal new ones, so the count starts from the time.
         self._nonces = itertools.count(clock.now_ns())
+        # Exactly-once: what was acked but is not on disk yet. The same ack, sent again, is still a good one.
+        self._unsaved_acks: set[str] = set()
         self._armed_ns: int | None = None
         self._next_save: asyncio.Future[None] | None = None
         self._saving = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._arm_for_waiting()
 
+    @property
+    def settled(self) -> SettledMessages:
+        return self._backlog.settled
+
+    def _backlog_of(self, progress: Progress) -> Backlog:
+        return Backlog(self.config, self.topic, SettledMessages(progress), self._clock, self._is_under_way)
+
+    def _is_under_way(self, sequence: int) -> bool:
+        return sequence in self._leases or sequence in self._leaving
+
     # Taking.
 
     def has_ready(self) -> bool:
-        return bool(self._page) or self._cursor < self.topic.visible_end or self._first_due() is not None
+        return self._backlog.has_ready()
 
     async def wait_ready(self) -> None:
         """Also returns when the subscription was deleted."""
@@ -98,12 +101,16 @@ class SubscriptionQueue:
     ) -> list[Lease]:
         """Leases what can be delivered now, perhaps nothing. At least one message is given whatever max_bytes says,
         or a message larger than a stream's allowance would never be delivered."""
-        deadline_ns = self._clock.now_ns() + round((deadline_seconds or self.config.ack_deadline_seconds) * NANOSECONDS)
+        if self.config.detached:
+            raise FailedPrecondition(f"subscription {self.config.name} is detached from its topic")
+        self.last_used_ns = self._clock.now_ns()
+        seconds = deadline_seconds or self.config.ack_deadline_seconds
+        deadline_ns = self.last_used_ns + round(seconds * NANOSECONDS)
         taken: list[Lease] = []
         try:
             async with self._taking:  # reading may wait for the disk: one at a time, or the order would be lost
                 while len(taken) < max_messages and max_bytes > 0 and not self.deleted:
-                    message = await self._next_message()
+                    message = await self._backlog.next()
                     if message is None:
                         break
                     taken.append(self._lease(message, deadline_ns, holder))
@@ -131,84 +138,6 @@ class SubscriptionQueue:
             await self.changed.wait_beyond(seen)
         return []
 
-    async def _next_message(self) -> StoredMessage | None:
-        """Whatever was due first; a new message counts from its publish time and goes before a retry of that time."""
-        while True:
-            new = await self._peek_new()
-            due = self._first_due()
-            if due is not None and (new is None or due[0] < new.publish_time_ns):
-                message = await self._read_due(due[1])
-                if message is not None:
-                    return message
-            elif new is not None:
-                self._page.popleft()
-                return new
-            else:
-                return None
-
-    async def _peek_new(self) -> StoredMessage | None:
-        while True:
-            while self._page:
-                head = self._page[0]
-                if self._is_new(head.sequence) and not self._is_too_old(head):
-                    return head
-                self._page.popleft()
-            if self._cursor >= self.topic.visible_end:
-                return None
-            await self._read_page()
-
-    async def _read_due(self, sequence: int) -> StoredMessage | None:
-        """None when it need not be delivered any more. The heap forgets it once it is leased or settled."""
-        message = await self.topic.read_one(sequence)
-        if message is None:  # trimmed
-            self._settle(sequence, sequence)
-            return None
-        if sequence in self.settled or self._is_too_old(message):
-            return None
-        return message
-
-    async def _read_page(self) -> None:
-        messages, end = await self.topic.read(self._cursor, PAGE_MESSAGES)
-        expected = self._cursor
-        for message in messages:
-            if message.sequence > expected:  # never committed, or trimmed
-                self._settle(expected, message.sequence - 1)
-            expected = message.sequence + 1
-        if expected < end:
-            self._settle(expected, end - 1)
-        self._page.extend(messages)
-        self._cursor = end
-
-    def _is_new(self, sequence: int) -> bool:
-        return sequence not in self.settled and sequence not in self.settled.failed
-
-    def _is_too_old(self, message: StoredMessage) -> bool:
-        age_ns = self._clock.now_ns() - message.publish_time_ns
-        if age_ns <= self.config.message_retention_seconds * NANOSECONDS:
-            return False
-        self._settle(message.sequence, message.sequence)
-        return True
-
-    async def drop_expired(self) -> None:
-        """Settles what is past the subscription's retention, whether or not anybody asks for messages."""
-        while self.settled.floor < self.topic.visible_end:
-            messages, _ = await self.topic.read(self.settled.floor, PAGE_MESSAGES)
-            expired = sum(self._is_too_old(message) for message in messages)
-            if expired < PAGE_MESSAGES:
-                break
-        if self.settled.has_unsaved:
-            self._save()
-
-    def _first_due(self) -> tuple[int, int] | None:
-        while self._waiting:
-            due_ns, sequence = self._waiting[0]
-            failed = self.settled.failed.get(sequence)
-            if failed is None or failed.due_ns != due_ns or sequence in self._leases or sequence in self._leaving:
-                heapq.heappop(self._waiting)
-                continue
-            return (due_ns, sequence) if due_ns <= self._clock.now_ns() else None
-        return None
-
     def _lease(self, message: StoredMessage, deadline_ns: int, holder: Holder) -> Lease:
         failed = self.settled.failed.get(message.sequence)
         attempt = failed.attempts + 1 if failed else 1
@@ -219,23 +148,44 @@ class SubscriptionQueue:
 
     # Ending a delivery.
 
-    def ack(self, ack_ids: Iterable[str]) -> asyncio.Future[None]:
-        """The future is done once the acks are on disk. Late and double acks are fine, as in Pub/Sub."""
-        for sequence in self._sequences_of(ack_ids):
-            if sequence not in self._leaving:
-                self._settle(sequence, sequence)
-        return self._save()
+    def ack(self, ack_ids: Sequence[str]) -> tuple[list[str], asyncio.Future[None]]:
+        """Gives the ids that are not good any more, and a future that is done once the acks are on disk.
 
-    def nack(self, ack_ids: Iterable[str]) -> None:
-        for lease in self._leases_of(ack_ids):
+        Late and double acks are good, as in Pub/Sub; under exactly-once delivery only the ids of current leases are.
+        """
+        sequences = self._sequences_of(ack_ids)
+        stale: list[str] = []
+        for ack_id, sequence in zip(ack_ids, sequences, strict=True):
+            if self.config.exactly_once and not self._may_still_ack(ack_id, sequence):
+                stale.append(ack_id)
+            elif sequence not in self._leaving:
+                self._settle(sequence)
+                if self.config.exactly_once:
+                    self._unsaved_acks.add(ack_id)
+        return stale, self._save()
+
+    def _may_still_ack(self, ack_id: str, sequence: int) -> bool:
+        lease = self._leases.get(sequence)
+        if lease is not None and lease.ack_id == ack_id:
+            return lease.deadline_ns > self._clock.now_ns()
+        return ack_id in self._unsaved_acks
+
+    def nack(self, ack_ids: Sequence[str]) -> list[str]:
+        """Gives the ids that are not good any more."""
+        leases, stale = self._leases_of(ack_ids)
+        for lease in leases:
             self.fail(lease, NACKED)
+        return stale
 
-    def extend(self, ack_ids: Iterable[str], seconds: float) -> None:
+    def extend(self, ack_ids: Sequence[str], seconds: float) -> list[str]:
+        """Gives the ids that are not good any more."""
         deadline_ns = self._clock.now_ns() + round(seconds * NANOSECONDS)
-        for lease in self._leases_of(ack_ids):
+        leases, stale = self._leases_of(ack_ids)
+        for lease in leases:
             lease.deadline_ns = deadline_ns
             lease.confirmed = True
         self._arm(deadline_ns)
+        return stale
 
     def hurry(self, leases: Iterable[Lease], seconds: float) -> None:
         """Makes them end within `seconds`: whoever held them is gone."""
@@ -277,7 +227,7 @@ class SubscriptionQueue:
             self._try_again_later(lease, failure)
             return
         self._leaving.discard(lease.sequence)
-        self._settle(lease.sequence, lease.sequence)
+        self._settle(lease.sequence)
         await self._save()
 
     def _try_again_later(self, lease: Lease, failure: Failure) -> None:
@@ -285,8 +235,7 @@ class SubscriptionQueue:
         self._wait_until(lease.sequence, lease.attempt, due_ns)
 
     def _wait_until(self, sequence: int, attempts: int, due_ns: int) -> None:
-        self.settled.fail(sequence, FailedAttempts(attempts, due_ns))
-        heapq.heappush(self._waiting, (due_ns, sequence))
+        self._backlog.fail(sequence, attempts, due_ns)
         self._save()
         self._arm_for_waiting()
 
@@ -303,23 +252,32 @@ class SubscriptionQueue:
         del self._leases[lease.sequence]
         lease.holder.released(lease)
 
-    def _settle(self, first: int, last: int) -> None:
-        self.settled.settle(first, last)
-        if first == last and (lease := self._leases.get(first)) is not None:
+    def _settle(self, sequence: int) -> None:
+        self._backlog.settle(sequence, sequence)
+        if (lease := self._leases.get(sequence)) is not None:
             self._end_lease(lease)
+        if self.config.ordered:  # the next message of its key may go
+            self.changed.fire()
 
-    def _sequences_of(self, ack_ids: Iterable[str]) -> list[int]:
+    def _sequences_of(self, ack_ids: Sequence[str]) -> list[int]:
         parsed = [parse_ack_id(ack_id) for ack_id in ack_ids]
         for ack_id in parsed:
             if ack_id.subscription_key != self.key or ack_id.sequence >= self.topic.visible_end:
                 raise BadInput("ack_ids", "an ack id belongs to another subscription")
         return [ack_id.sequence for ack_id in parsed]
 
-    def _leases_of(self, ack_ids: Iterable[str]) -> list[Lease]:
-        """Those still held under exactly these ids: an old id must not end a newer delivery."""
-        ids = list(ack_ids)
-        leases = zip(ids, (self._leases.get(sequence) for sequence in self._sequences_of(ids)), strict=True)
-        return [lease for ack_id, lease in leases if lease is not None and lease.ack_id == ack_id]
+    def _leases_of(self, ack_ids: Sequence[str]) -> tuple[list[Lease], list[str]]:
+        """Those still held under exactly these ids, and the ids that are stale: an old id must not end a newer
+        delivery."""
+        leases: list[Lease] = []
+        stale: list[str] = []
+        for ack_id, sequence in zip(ack_ids, self._sequences_of(ack_ids), strict=True):
+            lease = self._leases.get(sequence)
+            if lease is not None and lease.ack_id == ack_id:
+                leases.append(lease)
+            else:
+                stale.append(ack_id)
+        return leases, stale
 
     # Time.
 
@@ -329,9 +287,9 @@ class SubscriptionQueue:
             self._timers.at(when_ns, self._on_time)
 
     def _arm_for_waiting(self) -> None:
-        self._first_due()  # drops stale entries, so that the first one counts
-        if self._waiting:
-            self._arm(max(self._waiting[0][0], self._clock.now_ns()))
+        due_ns = self._backlog.next_due_ns()
+        if due_ns is not None:
+            self._arm(max(due_ns, self._clock.now_ns()))
 
     def _on_time(self) -> None:
         if self.deleted:
@@ -342,16 +300,35 @@ class SubscriptionQueue:
             self.fail(lease, LEASE_RAN_OUT)
         if self._leases:
             self._arm(max(min(lease.deadline_ns for lease in self._leases.values()), now_ns + EXPIRY_STEP_NS))
-        if self._first_due() is not None:
+        due_ns = self._backlog.next_due_ns()
+        if due_ns is not None and due_ns <= now_ns:
             self.changed.fire()
-        elif self._waiting:
-            self._arm(self._waiting[0][0])
+        elif due_ns is not None:
+            self._arm(due_ns)
 
-    # Waiting and saving.
+    # The subscription itself.
 
     def reconfigure(self, config: Subscription) -> None:
         self.config = config
+        self._backlog.configure(config)
         self.changed.fire()
+
+    async def seek(self, progress: Progress) -> None:
+        """From now on exactly what `progress` leaves open is delivered. Deliveries under way are forgotten."""
+        async with self._taking:
+            await self._finish_tasks()
+            await self._log.commit([Reset(self.key, progress)])
+            for lease in list(self._leases.values()):
+                self._end_lease(lease)
+            self._unsaved_acks.clear()
+            self._backlog = self._backlog_of(progress)
+        self.changed.fire()
+
+    async def drop_expired(self) -> None:
+        """Settles what is past the subscription's retention, whether or not anybody asks for messages."""
+        await self._backlog.drop_expired()
+        if self.settled.has_unsaved:
+            self._save()
 
     async def delete(self) -> None:
         self.deleted = True
@@ -365,6 +342,8 @@ class SubscriptionQueue:
         await self._finish_tasks()
         if self.settled.has_unsaved:
             await self._save()
+
+    # Saving.
 
     def _save(self) -> asyncio.Future[None]:
         """Done when every change up to now is durable. While one save is under way the next ones gather, so that
@@ -389,14 +368,16 @@ class SubscriptionQueue:
         if self.deleted or not self.settled.has_unsaved:
             saved.set_result(None)
             return
-        change = self.settled.take_unsaved(self.key)
+        settled, acks = self.settled, frozenset(self._unsaved_acks)
+        change = settled.take_unsaved(self.key)
         try:
             await self._log.commit([change])
         except StorageUnavailable as error:
-            self.settled.put_back(change)
+            settled.put_back(change)
             saved.set_exception(error)
             self._timers.at(self._clock.now_ns() + SAVE_AGAIN_NS, self._save_again)
         else:
+            self._unsaved_acks -= acks
             saved.set_result(None)
 
     def _save_again(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.pubsub_v1.types import pubsub
 
-from holdfast.errors import Unsupported
+from holdfast.broker.snapshots import Snapshot
+from holdfast.errors import BadInput, Unsupported
 from holdfast.model.resources import (
     DEFAULT_ACK_DEADLINE_SECONDS,
     DEFAULT_DELIVERY_ATTEMPTS,
@@ -24,8 +26,10 @@ from holdfast.model.resources import (
 
 PbTopic: Any = pubsub.Topic.pb()
 PbSubscription: Any = pubsub.Subscription.pb()
+PbSnapshot: Any = pubsub.Snapshot.pb()
 
-_TOPIC_FIELDS = {"name", "labels"}
+_TOPIC_FIELDS = {"name", "labels", "message_retention_duration"}
+_TOPIC_CHANGES = {"labels", "message_retention_duration"}
 _SUBSCRIPTION_FIELDS = {
     "name",
     "topic",
@@ -35,19 +39,66 @@ _SUBSCRIPTION_FIELDS = {
     "labels",
     "dead_letter_policy",
     "retry_policy",
+    "retain_acked_messages",
+    "enable_message_ordering",
+    "enable_exactly_once_delivery",
+    "filter",
+    "expiration_policy",
 }
-_PUSH_FIELDS = {"push_endpoint", "attributes"}
+_SUBSCRIPTION_CHANGES = _SUBSCRIPTION_FIELDS - {"name", "topic", "enable_message_ordering", "filter"}
+_PUSH_FIELDS = {"push_endpoint", "attributes", "pubsub_wrapper"}
 # Set by the service; what a client writes there is ignored, as Pub/Sub does.
 _OUTPUT_ONLY = {"state", "detached", "topic_message_retention_duration", "satisfies_pzs"}
 
 
 def topic_from_pb(message: Any) -> Topic:
     _refuse_others("topic", message, _TOPIC_FIELDS)
-    return Topic(message.name, dict(message.labels))
+    return Topic(
+        message.name,
+        dict(message.labels),
+        message_retention_seconds=_seconds(message, "message_retention_duration", None),
+    )
 
 
 def topic_to_pb(topic: Topic) -> Any:
-    return PbTopic(name=topic.name, labels=topic.labels, state=pubsub.Topic.State.ACTIVE)
+    message = PbTopic(name=topic.name, labels=topic.labels, state=pubsub.Topic.State.ACTIVE)
+    if topic.message_retention_seconds is not None:
+        message.message_retention_duration.CopyFrom(_duration(topic.message_retention_seconds))
+    return message
+
+
+def changed_topic(topic: Topic, request: Any, mask: Any) -> Topic:
+    """The topic with the fields that the mask names taken from the request."""
+    return topic_from_pb(_merged(topic_to_pb(topic), request, mask, _TOPIC_CHANGES))
+
+
+def changed_subscription(subscription: Subscription, request: Any, mask: Any) -> Subscription:
+    changed = subscription_from_pb(_merged(subscription_to_pb(subscription), request, mask, _SUBSCRIPTION_CHANGES))
+    return replace(changed, detached=subscription.detached)
+
+
+def snapshot_to_pb(snapshot: Snapshot) -> Any:
+    message = PbSnapshot(name=snapshot.name, topic=snapshot.topic, labels=snapshot.labels)
+    message.expire_time.FromNanoseconds(snapshot.expire_time_ns)
+    return message
+
+
+def changed_snapshot(snapshot: Snapshot, request: Any, mask: Any) -> Snapshot:
+    merged = _merged(snapshot_to_pb(snapshot), request, mask, {"labels", "expire_time"})
+    return replace(snapshot, labels=dict(merged.labels), expire_time_ns=merged.expire_time.ToNanoseconds())
+
+
+def _merged(message: Any, request: Any, mask: Any, changeable: set[str]) -> Any:
+    if not mask.paths:
+        raise BadInput("update_mask", "must name at least one field")
+    for path in mask.paths:
+        if path.partition(".")[0] not in changeable:
+            raise BadInput("update_mask", f"{path!r} is not a field that can be changed")
+    try:
+        mask.MergeMessage(request, message, replace_message_field=True, replace_repeated_field=True)
+    except ValueError as error:
+        raise BadInput("update_mask", str(error)) from error
+    return message
 
 
 def subscription_from_pb(message: Any) -> Subscription:
@@ -61,6 +112,11 @@ def subscription_from_pb(message: Any) -> Subscription:
         retry=_retry_from_pb(message),
         labels=dict(message.labels),
         message_retention_seconds=_seconds(message, "message_retention_duration", DEFAULT_RETENTION_SECONDS),
+        retain_acked=message.retain_acked_messages,
+        ordered=message.enable_message_ordering,
+        exactly_once=message.enable_exactly_once_delivery,
+        filter=message.filter,
+        expiration_seconds=_expiration_from_pb(message),
     )
 
 
@@ -72,8 +128,15 @@ def subscription_to_pb(subscription: Subscription) -> Any:
         labels=subscription.labels,
         message_retention_duration=_duration(subscription.message_retention_seconds),
         state=pubsub.Subscription.State.ACTIVE,
+        retain_acked_messages=subscription.retain_acked,
+        enable_message_ordering=subscription.ordered,
+        enable_exactly_once_delivery=subscription.exactly_once,
+        filter=subscription.filter,
+        detached=subscription.detached,
     )
-    message.expiration_policy.ttl.CopyFrom(_duration(DEFAULT_EXPIRATION_SECONDS))
+    message.expiration_policy.SetInParent()  # without a ttl it means never
+    if subscription.expiration_seconds is not None:
+        message.expiration_policy.ttl.CopyFrom(_duration(subscription.expiration_seconds))
     message.push_config.SetInParent()  # an empty push config means pull, and clients look for it
     if subscription.push:
         message.push_config.push_endpoint = subscription.push.endpoint
@@ -100,6 +163,12 @@ def _dead_letter_from_pb(message: Any) -> DeadLetterPolicy | None:
     return DeadLetterPolicy(policy.dead_letter_topic, policy.max_delivery_attempts or DEFAULT_DELIVERY_ATTEMPTS)
 
 
+def _expiration_from_pb(message: Any) -> float | None:
+    if not message.HasField("expiration_policy"):
+        return DEFAULT_EXPIRATION_SECONDS
+    return _seconds(message.expiration_policy, "ttl", None)
+
+
 def _retry_from_pb(message: Any) -> RetryPolicy | None:
     if not message.HasField("retry_policy"):
         return None
@@ -116,7 +185,10 @@ def _refuse_others(what: str, message: Any, known: set[str]) -> None:
             raise Unsupported(f"{what}.{descriptor.name}", "this version of Holdfast does not offer it")
 
 
-def _seconds(message: Any, field: str, default: float) -> float:
+Default = TypeVar("Default", float, None)
+
+
+def _seconds(message: Any, field: str, default: Default) -> float | Default:
     if not message.HasField(field):
         return default
     value: Duration = getattr(message, field)

@@ -54,6 +54,10 @@ def check_topic(field: str, value: str) -> None:
     _check(field, value, "topics")
 
 
+def check_snapshot(field: str, value: str) -> None:
+    _check(field, value, "snapshots")
+
+
 def check_subscription(field: str, value: str) -> None:
     _check(field, value, "subscriptions")
 

@@ -67,7 +67,8 @@ class GoogleTransport:
 
     async def ensure_subscription(self, subscription: Subscription) -> bool:
         request = subscription_to_pb(subscription)
-        request.ClearField("state")  # the service's to say
+        for field in ("state", "expiration_policy"):  # the service's to say
+            request.ClearField(field)
         wrapped = pubsub.Subscription.wrap(request)
         return await _created(self._subscriber.create_subscription(request=wrapped, retry=None, timeout=CALL_SECONDS))
 

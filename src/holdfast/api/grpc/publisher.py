@@ -10,13 +10,15 @@ from google.pubsub_v1.types import pubsub
 from holdfast.api.grpc.methods import Method
 from holdfast.api.grpc.paging import page_of
 from holdfast.broker.service import Broker
-from holdfast.broker.wire_resources import PbTopic, topic_from_pb, topic_to_pb
+from holdfast.broker.wire_resources import PbTopic, changed_topic, topic_from_pb, topic_to_pb
 
 SERVICE = "google.pubsub.v1.Publisher"
 
 _PublishResponse: Any = pubsub.PublishResponse.pb()
 _ListTopicsResponse: Any = pubsub.ListTopicsResponse.pb()
 _ListTopicSubscriptionsResponse: Any = pubsub.ListTopicSubscriptionsResponse.pb()
+_ListTopicSnapshotsResponse: Any = pubsub.ListTopicSnapshotsResponse.pb()
+_DetachSubscriptionResponse: Any = pubsub.DetachSubscriptionResponse.pb()
 
 
 class Publisher:
@@ -27,8 +29,11 @@ class Publisher:
         return {
             "CreateTopic": Method(PbTopic, self.create_topic),
             "GetTopic": Method(pubsub.GetTopicRequest.pb(), self.get_topic),
+            "UpdateTopic": Method(pubsub.UpdateTopicRequest.pb(), self.update_topic),
             "ListTopics": Method(pubsub.ListTopicsRequest.pb(), self.list_topics),
             "ListTopicSubscriptions": Method(pubsub.ListTopicSubscriptionsRequest.pb(), self.list_subscriptions),
+            "ListTopicSnapshots": Method(pubsub.ListTopicSnapshotsRequest.pb(), self.list_snapshots),
+            "DetachSubscription": Method(pubsub.DetachSubscriptionRequest.pb(), self.detach_subscription),
             "DeleteTopic": Method(pubsub.DeleteTopicRequest.pb(), self.delete_topic),
             "Publish": Method(pubsub.PublishRequest.pb(), self.publish),
         }
@@ -39,6 +44,12 @@ class Publisher:
     async def get_topic(self, request: Any) -> Any:
         return topic_to_pb(self._broker.get_topic(request.topic))
 
+    async def update_topic(self, request: Any) -> Any:
+        changed = await self._broker.update_topic(
+            request.topic.name, lambda topic: changed_topic(topic, request.topic, request.update_mask)
+        )
+        return topic_to_pb(changed)
+
     async def list_topics(self, request: Any) -> Any:
         topics = self._broker.list_topics(request.project)
         page, token = page_of(topics, lambda topic: topic.name, request)
@@ -48,6 +59,15 @@ class Publisher:
         names = self._broker.list_topic_subscriptions(request.topic)
         page, token = page_of(names, str, request)
         return _ListTopicSubscriptionsResponse(subscriptions=page, next_page_token=token)
+
+    async def list_snapshots(self, request: Any) -> Any:
+        names = self._broker.list_topic_snapshots(request.topic)
+        page, token = page_of(names, str, request)
+        return _ListTopicSnapshotsResponse(snapshots=page, next_page_token=token)
+
+    async def detach_subscription(self, request: Any) -> Any:
+        await self._broker.detach_subscription(request.subscription)
+        return _DetachSubscriptionResponse()
 
     async def delete_topic(self, request: Any) -> Any:
         await self._broker.delete_topic(request.topic)

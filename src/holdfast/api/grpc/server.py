@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NoReturn
 
 import grpc
+from google.rpc import status_pb2
 
 from holdfast import errors
-from holdfast.api.grpc import publisher, subscriber
+from holdfast.api.grpc import iam, publisher, subscriber
+from holdfast.api.grpc.details import error_details
 from holdfast.api.grpc.methods import Method, StreamMethod
 from holdfast.broker.service import Broker
 
@@ -44,6 +46,7 @@ class GrpcServer:
     def __init__(self, broker: Broker) -> None:
         self._publisher = publisher.Publisher(broker)
         self._subscriber = subscriber.Subscriber(broker)
+        self._policies = iam.Policies(broker)
         self._server: grpc.aio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -53,6 +56,7 @@ class GrpcServer:
             (
                 _handlers(publisher.SERVICE, self._publisher.methods()),
                 _handlers(subscriber.SERVICE, self._subscriber.methods()),
+                _handlers(iam.SERVICE, self._policies.methods()),
             )
         )
         try:
@@ -109,13 +113,23 @@ def _streaming(name: str, method: StreamMethod) -> Callable[..., Any]:
 
 
 async def _abort(name: str, error: Exception, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
-    code = _STATUS.get(type(error)) if isinstance(error, errors.HoldfastError) else None
+    code = _status_of(error)
     if code is None:
         log.error("unexpected error", exc_info=error, extra={"fields": {"method": name}})
         await context.abort(grpc.StatusCode.INTERNAL, "unexpected error; the broker's log has the details")
+    elif details := error_details(error):
+        status = status_pb2.Status(code=code.value[0], message=str(error))
+        for detail in details:
+            status.details.add().Pack(detail)
+        metadata = (("grpc-status-details-bin", status.SerializeToString()),)
+        await context.abort(code, str(error), metadata)
     else:
         await context.abort(code, str(error))
     raise AssertionError("abort always raises")
+
+
+def _status_of(error: Exception) -> grpc.StatusCode | None:
+    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), None)
 
 
 def _serialize(response: Any) -> bytes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, assert_never
 
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1.types import pubsub
@@ -14,20 +14,27 @@ from holdfast.api.grpc.paging import page_of
 from holdfast.broker import limits
 from holdfast.broker.leases import Lease
 from holdfast.broker.service import Broker
-from holdfast.broker.streams import PullStream
+from holdfast.broker.streams import Batch, Confirmation, Properties, PullStream, ToSend
 from holdfast.broker.wire import received_message
 from holdfast.broker.wire_resources import (
     PbSubscription,
+    changed_snapshot,
+    changed_subscription,
     push_from_pb,
+    snapshot_to_pb,
     subscription_from_pb,
     subscription_to_pb,
 )
+from holdfast.clock import NANOSECONDS
 from holdfast.errors import BadInput, HoldfastError, StorageUnavailable
+from holdfast.model.names import DELETED_TOPIC
 from holdfast.model.resources import Subscription
 
 SERVICE = "google.pubsub.v1.Subscriber"
 
 _ListSubscriptionsResponse: Any = pubsub.ListSubscriptionsResponse.pb()
+_ListSnapshotsResponse: Any = pubsub.ListSnapshotsResponse.pb()
+_SeekResponse: Any = pubsub.SeekResponse.pb()
 _StreamingPullResponse: Any = pubsub.StreamingPullResponse.pb()
 
 
@@ -40,12 +47,19 @@ class Subscriber:
         return {
             "CreateSubscription": Method(PbSubscription, self.create_subscription),
             "GetSubscription": Method(pubsub.GetSubscriptionRequest.pb(), self.get_subscription),
+            "UpdateSubscription": Method(pubsub.UpdateSubscriptionRequest.pb(), self.update_subscription),
             "ListSubscriptions": Method(pubsub.ListSubscriptionsRequest.pb(), self.list_subscriptions),
             "DeleteSubscription": Method(pubsub.DeleteSubscriptionRequest.pb(), self.delete_subscription),
             "ModifyPushConfig": Method(pubsub.ModifyPushConfigRequest.pb(), self.modify_push_config),
             "Pull": Method(pubsub.PullRequest.pb(), self.pull),
             "Acknowledge": Method(pubsub.AcknowledgeRequest.pb(), self.acknowledge),
             "ModifyAckDeadline": Method(pubsub.ModifyAckDeadlineRequest.pb(), self.modify_ack_deadline),
+            "CreateSnapshot": Method(pubsub.CreateSnapshotRequest.pb(), self.create_snapshot),
+            "GetSnapshot": Method(pubsub.GetSnapshotRequest.pb(), self.get_snapshot),
+            "ListSnapshots": Method(pubsub.ListSnapshotsRequest.pb(), self.list_snapshots),
+            "UpdateSnapshot": Method(pubsub.UpdateSnapshotRequest.pb(), self.update_snapshot),
+            "DeleteSnapshot": Method(pubsub.DeleteSnapshotRequest.pb(), self.delete_snapshot),
+            "Seek": Method(pubsub.SeekRequest.pb(), self.seek),
             "StreamingPull": StreamMethod(pubsub.StreamingPullRequest.pb(), self.streaming_pull),
         }
 
@@ -55,16 +69,31 @@ class Subscriber:
             stream.end(StorageUnavailable("the broker is stopping"))
 
     async def create_subscription(self, request: Any) -> Any:
-        return subscription_to_pb(await self._broker.create_subscription(subscription_from_pb(request)))
+        return self._to_pb(await self._broker.create_subscription(subscription_from_pb(request)))
 
     async def get_subscription(self, request: Any) -> Any:
-        return subscription_to_pb(self._broker.get_subscription(request.subscription))
+        return self._to_pb(self._broker.get_subscription(request.subscription))
+
+    async def update_subscription(self, request: Any) -> Any:
+        changed = await self._broker.update_subscription(
+            request.subscription.name,
+            lambda config: changed_subscription(config, request.subscription, request.update_mask),
+        )
+        return self._to_pb(changed)
+
+    def _to_pb(self, subscription: Subscription) -> Any:
+        message = subscription_to_pb(subscription)
+        if subscription.topic != DELETED_TOPIC:
+            retention = self._broker.get_topic(subscription.topic).message_retention_seconds
+            if retention is not None:
+                message.topic_message_retention_duration.FromNanoseconds(round(retention * NANOSECONDS))
+        return message
 
     async def list_subscriptions(self, request: Any) -> Any:
         found = self._broker.list_subscriptions(request.project)
         page, token = page_of(found, lambda subscription: subscription.name, request)
         return _ListSubscriptionsResponse(
-            subscriptions=[subscription_to_pb(subscription) for subscription in page], next_page_token=token
+            subscriptions=[self._to_pb(subscription) for subscription in page], next_page_token=token
         )
 
     async def delete_subscription(self, request: Any) -> Any:
@@ -89,6 +118,42 @@ class Subscriber:
         self._broker.modify_ack_deadline(request.subscription, request.ack_ids, request.ack_deadline_seconds)
         return Empty()
 
+    # Snapshots.
+
+    async def create_snapshot(self, request: Any) -> Any:
+        snapshot = await self._broker.create_snapshot(request.name, request.subscription, dict(request.labels))
+        return snapshot_to_pb(snapshot)
+
+    async def get_snapshot(self, request: Any) -> Any:
+        return snapshot_to_pb(self._broker.get_snapshot(request.snapshot))
+
+    async def list_snapshots(self, request: Any) -> Any:
+        found = self._broker.list_snapshots(request.project)
+        page, token = page_of(found, lambda snapshot: snapshot.name, request)
+        return _ListSnapshotsResponse(snapshots=[snapshot_to_pb(snapshot) for snapshot in page], next_page_token=token)
+
+    async def update_snapshot(self, request: Any) -> Any:
+        changed = await self._broker.update_snapshot(
+            request.snapshot.name, lambda snapshot: changed_snapshot(snapshot, request.snapshot, request.update_mask)
+        )
+        return snapshot_to_pb(changed)
+
+    async def delete_snapshot(self, request: Any) -> Any:
+        await self._broker.delete_snapshot(request.snapshot)
+        return Empty()
+
+    async def seek(self, request: Any) -> Any:
+        match request.WhichOneof("target"):
+            case "time":
+                await self._broker.seek_to_time(request.subscription, request.time.ToNanoseconds())
+            case "snapshot":
+                await self._broker.seek_to_snapshot(request.subscription, request.snapshot)
+            case _:
+                raise BadInput("target", "a time or a snapshot is needed")
+        return _SeekResponse()
+
+    # Streaming.
+
     async def streaming_pull(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
         first = await anext(requests, None)
         if first is None:
@@ -97,13 +162,34 @@ class Subscriber:
         self._streams.add(stream)
         reader = asyncio.create_task(_read_requests(stream, requests))
         try:
-            yield _StreamingPullResponse(subscription_properties={})
-            while (leases := await stream.next_batch()) is not None:
-                yield _received(leases, self._broker.get_subscription(first.subscription))
+            while (item := await stream.next()) is not None:
+                yield self._response(first.subscription, item)
         finally:
             self._streams.discard(stream)
             stream.close()
             reader.cancel()
+
+    def _response(self, subscription: str, item: ToSend) -> Any:
+        match item:
+            case Batch(leases):
+                return _received(leases, self._broker.get_subscription(subscription))
+            case Properties(exactly_once, ordered):
+                return _StreamingPullResponse(
+                    subscription_properties={
+                        "exactly_once_delivery_enabled": exactly_once,
+                        "message_ordering_enabled": ordered,
+                    }
+                )
+            case Confirmation():
+                field = "acknowledge_confirmation" if item.of_acks else "modify_ack_deadline_confirmation"
+                outcome = {
+                    "ack_ids": item.good,
+                    "invalid_ack_ids": item.stale,
+                    "temporary_failed_ack_ids": item.unavailable,
+                }
+                return _StreamingPullResponse(**{field: outcome})
+            case _:
+                assert_never(item)
 
     def _open_stream(self, first: Any) -> PullStream:
         queue = self._broker.queue(first.subscription)
@@ -136,11 +222,13 @@ def _take_in(stream: PullStream, request: Any) -> bool:
     if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
         raise BadInput("modify_deadline_seconds", "must have as many values as modify_deadline_ack_ids")
     if request.ack_ids:
-        stream.ack(request.ack_ids)
-    for ack_id, seconds in zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True):
+        stream.ack(list(request.ack_ids))
+    for seconds in request.modify_deadline_seconds:
         if not 0 <= seconds <= limits.ACK_DEADLINE_SECONDS[1]:
             raise BadInput("modify_deadline_seconds", f"{seconds} is out of range; 0 to 600 is allowed")
-        stream.modify_deadline(ack_id, seconds)
+    if request.modify_deadline_ack_ids:
+        changes = zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True)
+        stream.modify_deadlines(list(changes))
     if request.stream_ack_deadline_seconds:
         _check_deadline(request.stream_ack_deadline_seconds)
         stream.set_deadline(request.stream_ack_deadline_seconds)
@@ -159,7 +247,7 @@ def _check_deadline(seconds: int) -> None:
         raise BadInput("stream_ack_deadline_seconds", f"{seconds} is out of range; {low} to {high} is allowed")
 
 
-def _received(leases: list[Lease] | Any, config: Subscription) -> bytes:
+def _received(leases: Sequence[Lease], config: Subscription) -> bytes:
     """A PullResponse or StreamingPullResponse. The attempt is told only where there is a dead-letter policy."""
     counted = config.dead_letter is not None
     return b"".join([received_message(lease.ack_id, lease.body, lease.attempt if counted else 0) for lease in leases])

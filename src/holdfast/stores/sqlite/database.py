@@ -98,6 +98,10 @@ class Database:
         except sqlite3.Error as error:
             raise _storage_error(self._path, error) from error
 
+    def damaged(self, what: str) -> CorruptData:
+        """The error for contents that make no sense, although the file itself is sound."""
+        return _corrupt(self._path, what)
+
     async def close(self) -> None:
         """Finishes what was submitted, then closes the file."""
         if self._closed:
@@ -179,9 +183,8 @@ class ReadOnlyDatabase:
     """For looking into a file that another process may be writing; changes nothing."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
-        if not path.exists():
+        if not check(path, schema):
             raise NotFound(f"there is no {path}: is this the right --data directory? `holdfast up` makes one")
-        _check(path, schema)
         self._path = path
         self._connection = _connect(path, mode="ro")
 
@@ -199,8 +202,8 @@ class ReadOnlyDatabase:
 
 
 def _prepare(path: Path, schema: Schema) -> None:
-    if path.exists():
-        _check(path, schema)
+    if check(path, schema):
+        _require_writable(path)
     try:
         connection = _connect(path)
     except sqlite3.OperationalError as error:
@@ -228,15 +231,22 @@ def _connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
     return connection
 
 
-def _check(path: Path, schema: Schema) -> None:
-    """Reads only. The first bytes are looked at before SQLite may open, and so change, anything."""
+def check(path: Path, schema: Schema) -> bool:
+    """Raises when this program cannot use the file; False when there is none yet.
+
+    Reads only. The first bytes are looked at before SQLite may open, and so change, anything.
+    """
     try:
         with path.open("rb") as file:
             header = file.read(100)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as error:
-        raise DataDirectoryError(f"cannot read {path}: {error.strerror}") from error
+        raise DataDirectoryError(
+            f"cannot read {path}: {error.strerror}. Check its rights and those of its directory"
+        ) from error
     if not header:  # made, but never written to: as good as absent
-        return
+        return False
     if not header.startswith(_HEADER_MAGIC) or len(header) < 100:
         raise _corrupt(path, "it is not an SQLite database")
     try:
@@ -263,6 +273,18 @@ def _check(path: Path, schema: Schema) -> None:
         raise DataDirectoryError(f"cannot open {path}: {error}. Check its rights and those of its directory") from error
     except sqlite3.DatabaseError as error:
         raise _corrupt(path, str(error)) from error
+    return True
+
+
+def _require_writable(path: Path) -> None:
+    """SQLite opens what it may not write without a word, and complains at the first change."""
+    try:
+        with path.open("r+b"):
+            pass
+    except OSError as error:
+        raise DataDirectoryError(
+            f"cannot write {path}: {error.strerror}. Check its rights and those of its directory"
+        ) from error
 
 
 def _migrate(connection: sqlite3.Connection, schema: Schema) -> None:

@@ -28,6 +28,7 @@ from holdfast.broker.log import (
 )
 from holdfast.broker.topics import SEQUENCE_BITS, message_number
 from holdfast.errors import StorageUnavailable
+from holdfast.errors import StorageUnavailable
 from holdfast.model.resources import Subscription, Topic
 from holdfast.stores.sqlite.database import Database, Schema
 
@@ -114,7 +115,10 @@ class SqliteMessageLog:
         return cls(await Database.open(path, SCHEMA))
 
     async def load(self) -> Contents:
-        return await self._database.read(_load)
+        try:
+            return await self._database.read(_load)
+        except (StorageUnavailable, ValueError, TypeError, KeyError) as error:
+            raise self._database.damaged(f"its topics and subscriptions cannot be read: {error}") from error
 
     async def commit(self, changes: Sequence[Change]) -> None:
         await self._database.submit(lambda connection: _apply_all(connection, changes))

@@ -1,0 +1,203 @@
+"""What a benchmark says: figures of one contestant, a comparison of two, and the bar that it must reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, Literal, Self
+
+from bench.generator import Load
+
+Better = Literal["higher", "lower"]
+
+# From this share of the cores on, there was nothing left to go faster with.
+FULL = 0.9
+# Fewer cores than this, used by others than the server, do not change a figure much.
+QUIET_CORES = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """At least this many times as good as the peer, or at most this value, or both."""
+
+    ratio: float | None = None
+    at_most: float | None = None
+
+    def text(self, unit: str) -> str:
+        parts = []
+        if self.at_most is not None:
+            parts.append(f"≤ {self.at_most:g} {unit}")
+        if self.ratio is not None:
+            parts.append(f"≥ {self.ratio:g}x")
+        return " and ".join(parts)
+
+    def met(self, ours: float, ratio: float | None) -> bool:
+        if self.at_most is not None and ours > self.at_most:
+            return False
+        return self.ratio is None or (ratio is not None and ratio >= self.ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a round cost, as the median of the rounds; memory is the largest of them. Cores are CPU seconds a second."""
+
+    server_cpu_seconds: float
+    server_cores: float
+    server_cpu_us_per_message: float
+    server_peak_rss_mb: float
+    generator_cores: float
+    other_cores: float
+
+    @classmethod
+    def of(cls, loads: Sequence[Load]) -> Self:
+        return cls(
+            server_cpu_seconds=median(load.server_cpu_seconds for load in loads),
+            server_cores=median(load.server_cpu_seconds / load.seconds for load in loads),
+            server_cpu_us_per_message=median(_per_message(load) for load in loads),
+            server_peak_rss_mb=max(load.server_peak_rss_mb for load in loads),
+            generator_cores=median(load.generator_cpu_seconds / load.seconds for load in loads),
+            other_cores=median(_other_cpu_seconds(load) / load.seconds for load in loads),
+        )
+
+
+def _per_message(load: Load) -> float:
+    return 1e6 * load.server_cpu_seconds / load.messages if load.messages else 0.0
+
+
+def _other_cpu_seconds(load: Load) -> float:
+    return max(load.machine_cpu_seconds - load.server_cpu_seconds - load.generator_cpu_seconds, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One contestant's figure in each round."""
+
+    contestant: str
+    values: list[float]
+    usage: Usage
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return median(self.values)
+
+    @classmethod
+    def of(cls, contestant: str, values: Sequence[float], loads: Sequence[Load], cores: int) -> Self:
+        usage = Usage.of(loads)
+        return cls(contestant, list(values), usage, [*notes_on_usage(usage, cores), *_notes_on_counts(loads)])
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Self:
+        return cls(raw["contestant"], raw["values"], Usage(**raw["usage"]), raw["notes"])
+
+
+def notes_on_usage(usage: Usage, cores: int) -> list[str]:
+    """Whether the figure is the server's own, or that of what was around it."""
+    notes = []
+    full = usage.generator_cores + usage.server_cores >= FULL * (cores - usage.other_cores)
+    if full and usage.generator_cores > usage.server_cores:
+        notes.append("the load generator was the bottleneck")
+    elif full and usage.generator_cores >= QUIET_CORES:
+        notes.append("no core was idle: without the load generator beside it the server would be faster")
+    if usage.other_cores >= QUIET_CORES:
+        notes.append(f"other programs used {usage.other_cores:.1f} of {cores} cores")
+    return notes
+
+
+def _notes_on_counts(loads: Sequence[Load]) -> list[str]:
+    duplicates = sum(load.duplicates for load in loads)
+    return [f"{duplicates} messages came twice"] if duplicates else []
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Ours beside a peer, or alone where no peer has the like."""
+
+    name: str
+    title: str
+    unit: str
+    better: Better
+    bar: Bar
+    ours: Series
+    peer: Series | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as good as the peer: above 1 is better, whichever direction that is."""
+        return None if self.peer is None else self._times_as_good(self.ours.median, self.peer.median)
+
+    @property
+    def ratios_by_round(self) -> list[float]:
+        """Neighbours in time, so their spread shows how far the noise of the machine reaches."""
+        if self.peer is None:
+            return []
+        pairs = zip(self.ours.values, self.peer.values, strict=True)
+        return [self._times_as_good(ours, peer) for ours, peer in pairs]
+
+    def _times_as_good(self, ours: float, peer: float) -> float:
+        return ours / peer if self.better == "higher" else peer / ours
+
+    @property
+    def met(self) -> bool:
+        return self.bar.met(self.ours.median, self.ratio)
+
+    @property
+    def target(self) -> float | None:
+        """The bar as a value of this measure, for plots: the harder one where there are two."""
+        targets = [] if self.bar.at_most is None else [self.bar.at_most]
+        if self.bar.ratio is not None and self.peer is not None:
+            factor = self.bar.ratio if self.better == "higher" else 1 / self.bar.ratio
+            targets.append(self.peer.median * factor)
+        return min(targets, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**_rounded(asdict(self)), "ratio": _rounded(self.ratio), "met": self.met}
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Self:
+        return cls(
+            raw["name"],
+            raw["title"],
+            raw["unit"],
+            raw["better"],
+            Bar(**raw["bar"]),
+            Series.from_json(raw["ours"]),
+            Series.from_json(raw["peer"]) if raw["peer"] else None,
+        )
+
+
+def _rounded(value: Any) -> Any:
+    """To what a person reads and a later run can be compared with: no clock is better than this."""
+    match value:
+        case float():
+            return round(value, 4)
+        case dict():
+            return {name: _rounded(inner) for name, inner in value.items()}
+        case list():
+            return [_rounded(inner) for inner in value]
+        case _:
+            return value
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One module's comparisons, with what they were measured on."""
+
+    name: str
+    environment: dict[str, str]
+    seconds: float
+    comparisons: list[Comparison]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "environment": self.environment,
+            "seconds": round(self.seconds, 1),
+            "comparisons": [comparison.to_json() for comparison in self.comparisons],
+        }
+
+    @classmethod
+    def from_json(cls, raw: dict[str, Any]) -> Self:
+        comparisons = [Comparison.from_json(comparison) for comparison in raw["comparisons"]]
+        return cls(raw["name"], raw["environment"], raw["seconds"], comparisons)

@@ -1,0 +1,196 @@
+"""The servers under test: Holdfast from this tree, and Google's emulator. Each is a child process that is ended by its
+own handle, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from bench import procfs
+from bench.missing import Missing
+
+START_SECONDS = 30.0
+STOP_SECONDS = 20.0
+
+# A server counts as idle when it used less than this much of a core for this long.
+IDLE_CORES = 0.1
+IDLE_STEP_SECONDS = 0.2
+IDLE_PATIENCE_SECONDS = 8.0
+
+# projects/bench, encoded as google.pubsub.v1.ListTopicsRequest: field 1, length, text.
+_LIST_TOPICS = b"\x0a\x0eprojects/bench"
+
+
+class Server:
+    """Started on entry and serving when that returns; ended on exit."""
+
+    def __init__(self, name: str, command: Sequence[str], port: int, scratch: Path) -> None:
+        self.name = name
+        self.port = port
+        self.seconds_to_serve = 0.0
+        self._command = command
+        self._scratch = scratch
+        self._log = scratch / f"{name.replace(' ', '-').replace(',', '').lower()}-{port}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        started = time.monotonic()
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._scratch,
+                env=_clean_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            self._wait_until_serving(started + START_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+        self.seconds_to_serve = time.monotonic() - started
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def wait_until_idle(self) -> None:
+        """What a server still does for the last round, such as deleting it, must not disturb the next one's."""
+        give_up = time.monotonic() + IDLE_PATIENCE_SECONDS
+        while time.monotonic() < give_up:
+            before = procfs.cpu_seconds(self.pid)
+            time.sleep(IDLE_STEP_SECONDS)
+            if procfs.cpu_seconds(self.pid) - before < IDLE_CORES * IDLE_STEP_SECONDS:
+                return
+
+    def _wait_until_serving(self, give_up: float) -> None:
+        while not _serves(self.port):
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise Missing(f"{self.name} did not start: {self._last_words()}")
+            time.sleep(0.002)
+
+    def _last_words(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        # A Java trace ends in frames; its first line says what happened.
+        telling = [line for line in lines if "Exception" in line or "rror" in line] or lines
+        return telling[0] if telling else "it said nothing"
+
+
+def holdfast_sqlite(scratch: Path) -> Server:
+    port = free_port()
+    data = scratch / f"data-{port}"
+    return Server("Holdfast, SQLite", [_holdfast(), "broker", "--port", str(port), "--data", str(data)], port, scratch)
+
+
+def holdfast_memory(scratch: Path) -> Server:
+    port = free_port()
+    return Server("Holdfast, memory", [_holdfast(), "broker", "--port", str(port), "--memory"], port, scratch)
+
+
+def google_emulator(scratch: Path) -> Server:
+    """The jar without gcloud around it, which would leave the JVM behind when ended. On few cores and in rounds of
+    seconds, the light collector and compiler were faster than Java's defaults, in every measure."""
+    port = free_port()
+    java = shutil.which("java")
+    if java is None:
+        raise Missing("Google's Pub/Sub emulator needs Java, and there is no `java` on the PATH")
+    flags = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command = [java, *flags, "-jar", str(emulator_jar()), "--host=127.0.0.1", f"--port={port}"]
+    return Server("Google's emulator", command, port, scratch)
+
+
+def emulator_jar() -> Path:
+    jars = [jar for root in _sdk_roots() for jar in sorted(root.glob("platform/pubsub-emulator/lib/*-all.jar"))]
+    if not jars:
+        raise Missing(
+            "Google's Pub/Sub emulator was not found: install the Cloud SDK with its pubsub-emulator component, "
+            "or set CLOUDSDK_ROOT_DIR to where it is"
+        )
+    return jars[-1]
+
+
+def _sdk_roots() -> list[Path]:
+    roots = []
+    if told := os.environ.get("CLOUDSDK_ROOT_DIR"):
+        roots.append(Path(told))
+    if gcloud := shutil.which("gcloud"):
+        roots.append(Path(gcloud).resolve().parent.parent)
+    return roots
+
+
+def free_port() -> int:
+    """Below the range from which the kernel takes ports for outgoing connections: Google's emulator opens one for each
+    push, and for a minute after that nobody can listen on that connection's port."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.sample(range(max(first - 12_000, 1024), first), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise Missing("no free port was found on 127.0.0.1")
+
+
+def _holdfast() -> str:
+    """The one beside the Python that runs this: the tree's, installed in place."""
+    program = Path(sys.executable).parent / "holdfast"
+    if not program.exists():
+        raise Missing("Holdfast is not installed in this Python's environment: run `make install-dev`")
+    return str(program)
+
+
+def _clean_environment() -> dict[str, str]:
+    """Without settings of the person who runs this: the figures must not depend on them."""
+    ours = ("HOLDFAST_", "PUBSUB_", "JAVA_TOOL_OPTIONS", "GRPC_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def _serves(port: int) -> bool:
+    """True once a request was answered. A plain connection is tried first: gRPC waits a second after a refused one."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        list_topics = channel.unary_unary(
+            "/google.pubsub.v1.Publisher/ListTopics",
+            request_serializer=lambda request: request,
+            response_deserializer=lambda response: response,
+        )
+        try:
+            list_topics(_LIST_TOPICS, timeout=START_SECONDS)
+        except grpc.RpcError:
+            return False
+    return True

@@ -1,0 +1,121 @@
+"""Writes the results: a JSON file and a plot for each part, and one Markdown page over all parts measured so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import plot
+from bench.figures import Comparison, Part, Series, Usage
+
+HEAD = """# Benchmark results
+
+Written by `make bench`; do not edit. Every peer was started in the same run and measured in turn with Holdfast. A
+figure is the median of its rounds, with the smallest and the largest behind it. A ratio says how many times as good as
+the peer Holdfast is, so more is better for rates and times alike. CPU and memory are the server's; a generator that
+uses about as many cores as the machine has would be what was measured, and the notes then say so. Messages have 256
+bytes of data and two attributes, and one subscription waits for them.
+"""
+
+
+def write_part(results: Path, part: Part) -> None:
+    results.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(part.to_json(), indent=2, ensure_ascii=False)
+    (results / f"{part.name}.json").write_text(f"{text}\n")
+    (results / f"{part.name}.svg").write_text(plot.bars(part.comparisons))
+
+
+def read_parts(results: Path) -> list[Part]:
+    return [Part.from_json(json.loads(path.read_text())) for path in sorted(results.glob("*.json"))]
+
+
+def write_markdown(results: Path) -> None:
+    sections = [HEAD, *(_section(part) for part in read_parts(results))]
+    (results / "results.md").write_text("\n".join(sections))
+
+
+def summary(results: Path) -> str:
+    """For the terminal: the tables alone."""
+    return "\n\n".join(_comparison_table(part.comparisons) for part in read_parts(results))
+
+
+def _section(part: Part) -> str:
+    environment = "; ".join(f"{name} {value}" for name, value in part.environment.items() if value)
+    return "\n".join(
+        [
+            f"## {part.name}",
+            "",
+            _comparison_table(part.comparisons),
+            "",
+            f"![{part.name}]({part.name}.svg)",
+            "",
+            _cost_table(part.comparisons),
+            "",
+            f"Measured in {part.seconds:.0f} s: {environment}.",
+            "",
+        ]
+    )
+
+
+def _comparison_table(comparisons: Sequence[Comparison]) -> str:
+    peers = {comparison.peer.contestant for comparison in comparisons if comparison.peer}
+    rows = [
+        [
+            one.title,
+            _values(one.ours, one.unit),
+            _values(one.peer, one.unit) if one.peer else "",
+            _ratio(one),
+            one.bar.text(one.unit),
+            "met" if one.met else "**missed**",
+        ]
+        for one in comparisons
+    ]
+    return _table(["measure", "Holdfast", ", ".join(sorted(peers)) or "peer", "ratio", "bar", ""], rows)
+
+
+def _cost_table(comparisons: Sequence[Comparison]) -> str:
+    rows: dict[tuple[str, Usage], list[str]] = {}
+    for comparison in comparisons:
+        for series in (comparison.ours, comparison.peer):
+            if series is not None:  # one run can give two figures, or be the peer of two: its costs are told once
+                rows.setdefault((series.contestant, series.usage), [comparison.title, *_costs(series)])
+    head = ["measure", "server", "CPU s", "cores", "CPU µs/msg", "peak RSS MB", "generator cores", "notes"]
+    return _table(head, list(rows.values()))
+
+
+def _costs(series: Series) -> list[str]:
+    usage = series.usage
+    return [
+        series.contestant,
+        f"{usage.server_cpu_seconds:.2f}",
+        f"{usage.server_cores:.2f}",
+        f"{usage.server_cpu_us_per_message:.1f}" if usage.server_cpu_us_per_message else "",
+        f"{usage.server_peak_rss_mb:.0f}",
+        f"{usage.generator_cores:.2f}",
+        "; ".join(series.notes),
+    ]
+
+
+def _values(series: Series, unit: str) -> str:
+    low, high = number(min(series.values)), number(max(series.values))
+    return f"{number(series.median)} {unit} ({low} to {high})"
+
+
+def _ratio(comparison: Comparison) -> str:
+    if comparison.ratio is None:
+        return ""
+    low, high = min(comparison.ratios_by_round), max(comparison.ratios_by_round)
+    return f"{number(comparison.ratio)}x ({number(low)} to {number(high)})"
+
+
+def number(value: float) -> str:
+    """Three figures are more than a benchmark knows."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -1,0 +1,85 @@
+"""What all parts of one run share: the generator, a scratch directory, and how rounds are interleaved."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench import procfs
+from bench.figures import Series
+from bench.generator import Generator, Load
+from bench.peers import Server
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A server and what it is given to do. Counts may differ between contestants where their speeds do by far: a rate
+    is a rate, and a round should take seconds for each."""
+
+    server: Server
+    command: str
+    flags: dict[str, int] = field(default_factory=dict)
+    limit_seconds: int = 30
+
+
+class Session:
+    """Data lies beside the benchmarks, not in the system's temporary directory, which is often in memory: there an
+    fsync would cost nothing."""
+
+    def __init__(self, generator: Generator, scratch: Path, rounds: int) -> None:
+        self.rounds = rounds
+        self._generator = generator
+        self._parent = scratch
+        self.scratch = scratch
+
+    def __enter__(self) -> Self:
+        self._parent.mkdir(parents=True, exist_ok=True)
+        self.scratch = Path(tempfile.mkdtemp(dir=self._parent))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def compete(self, what: str, contestants: Sequence[Contestant]) -> list[list[Load]]:
+        """Each contestant's loads, one for each round. One unmeasured round first: caches fill and compilers wake."""
+        loads: list[list[Load]] = [[] for _ in contestants]
+        for contestant in contestants:
+            self._run(contestant)
+        for number in range(self.rounds):
+            indices = list(range(len(contestants)))
+            # Every other round the other way round, so that nobody always comes after the same one.
+            for index in indices if number % 2 == 0 else reversed(indices):
+                load = self._run(contestants[index])
+                loads[index].append(load)
+                print(f"   {what}, round {number + 1}: {contestants[index].server.name} {_short(load)}", flush=True)
+        return loads
+
+    def _run(self, contestant: Contestant) -> Load:
+        server = contestant.server
+        procfs.forget_peak_rss(server.pid)
+        try:
+            return self._generator.run(
+                contestant.command,
+                server.port,
+                server.pid,
+                limit_seconds=contestant.limit_seconds,
+                **contestant.flags,
+            )
+        finally:
+            server.wait_until_idle()
+
+    def series(self, contestant: Contestant, loads: Sequence[Load], figure: Callable[[Load], float]) -> Series:
+        return Series.of(contestant.server.name, [figure(load) for load in loads], loads, procfs.cores())
+
+
+def _short(load: Load) -> str:
+    if load.p50_ms is not None:
+        return f"p50 {load.p50_ms:.2f} ms, p99 {load.p99_ms:.2f} ms ({load.messages} messages)"
+    return f"{load.per_second:,.0f} msg/s"

@@ -1,0 +1,186 @@
+"""What a subscription has yet to deliver, and which message of it comes next.
+
+New messages are read in pages from the topic; failed ones wait in a heap for their time; messages of a busy ordering
+key wait behind its head. Whatever needs no delivery (filtered out, too old, not in the log) is settled on the way.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from holdfast.broker.filters import compile_filter
+from holdfast.broker.log import FailedAttempts, StoredMessage
+from holdfast.broker.ordering import OrderingKeys
+from holdfast.broker.progress import SettledMessages
+from holdfast.broker.topics import TopicLog
+from holdfast.broker.wire import PubsubMessage
+from holdfast.clock import NANOSECONDS, Clock
+from holdfast.model.resources import Subscription
+
+# Messages read ahead of delivery. Small enough to bound memory, large enough that reading costs little per message.
+PAGE_MESSAGES = 500
+
+# Messages remembered behind busy ordering keys. Beyond that no more are read until some of these can go.
+MOST_BEHIND = 100_000
+
+Accepts = Callable[[Mapping[str, str]], bool]
+
+
+class Backlog:
+    """`is_under_way` tells which messages are leased or on their way to the dead-letter topic."""
+
+    def __init__(
+        self,
+        config: Subscription,
+        topic: TopicLog,
+        settled: SettledMessages,
+        clock: Clock,
+        is_under_way: Callable[[int], bool],
+    ) -> None:
+        self.settled = settled
+        self._topic = topic
+        self._clock = clock
+        self._is_under_way = is_under_way
+        self._accepts: Accepts | None = compile_filter(config.filter) if config.filter else None
+        self._keys = OrderingKeys() if config.ordered else None
+        self._retention_ns = 0
+        self.configure(config)
+        # Not yet looked at: everything from _cursor on, of which _page is read already.
+        self._cursor = settled.floor
+        self._page: deque[StoredMessage] = deque()
+        # Their key's turn has come.
+        self._freed: deque[int] = deque()
+        # Failed and waiting for their time, earliest first. Entries that no longer match settled.failed are stale.
+        self._waiting = [(failed.due_ns, sequence) for sequence, failed in settled.failed.items()]
+        heapq.heapify(self._waiting)
+
+    def configure(self, config: Subscription) -> None:
+        """Filter and ordering cannot change after creation."""
+        self._retention_ns = round(config.message_retention_seconds * NANOSECONDS)
+
+    # What comes next.
+
+    def has_ready(self) -> bool:
+        """May be wrong in one direction: True, and then nothing needs delivery after all."""
+        return bool(self._freed) or self._first_due() is not None or (self._has_new() and not self._is_full())
+
+    def next_due_ns(self) -> int | None:
+        """When the next failed message may be delivered again."""
+        self._drop_stale()
+        return self._waiting[0][0] if self._waiting else None
+
+    async def next(self) -> StoredMessage | None:
+        """Whatever was due first; a new message counts from its publish time and goes before a retry of that time."""
+        while True:
+            if self._freed:
+                message = await self._read_again(self._freed[0])
+                self._freed.popleft()
+                if message is not None:
+                    return message
+                continue
+            new = await self._peek_new()
+            due = self._first_due()
+            if due is not None and (new is None or due[0] < new.publish_time_ns):
+                message = await self._read_again(due[1])
+                if message is not None:
+                    return message
+            elif new is not None:
+                self._page.popleft()
+                return new
+            else:
+                return None
+
+    async def _peek_new(self) -> StoredMessage | None:
+        while not self._is_full():
+            while self._page:
+                if self._is_deliverable(self._page[0]):
+                    return self._page[0]
+                self._page.popleft()
+            if not self._has_new():
+                return None
+            await self._read_page()
+        return None
+
+    def _has_new(self) -> bool:
+        return bool(self._page) or self._cursor < self._topic.visible_end
+
+    def _is_full(self) -> bool:
+        return self._keys is not None and self._keys.behind_count >= MOST_BEHIND
+
+    async def _read_page(self) -> None:
+        messages, end = await self._topic.read(self._cursor, PAGE_MESSAGES)
+        expected = self._cursor
+        for message in messages:
+            if message.sequence > expected:  # never committed, or trimmed
+                self.settle(expected, message.sequence - 1)
+            expected = message.sequence + 1
+        if expected < end:
+            self.settle(expected, end - 1)
+        self._page.extend(messages)
+        self._cursor = end
+
+    def _is_deliverable(self, message: StoredMessage) -> bool:
+        """For a message that is looked at for the first time, in the order of sequences."""
+        sequence = message.sequence
+        if sequence in self.settled or self._is_too_old(message):
+            return False
+        if self._accepts is None and self._keys is None:
+            return sequence not in self.settled.failed
+        parsed = PubsubMessage.FromString(message.body)
+        if self._accepts is not None and not self._accepts(parsed.attributes):
+            self.settle(sequence, sequence)
+            return False
+        first = self._keys is None or not parsed.ordering_key or self._keys.admit(parsed.ordering_key, sequence)
+        # A failed one has just become the head of its key, and comes when it is due.
+        return first and sequence not in self.settled.failed
+
+    async def _read_again(self, sequence: int) -> StoredMessage | None:
+        """None when it need not be delivered any more. Once it is leased or settled the heap forgets it."""
+        message = await self._topic.read_one(sequence)
+        if message is None or sequence in self.settled:  # trimmed, or settled while it waited
+            self.settle(sequence, sequence)
+            return None
+        return None if self._is_too_old(message) else message
+
+    def _is_too_old(self, message: StoredMessage) -> bool:
+        if self._clock.now_ns() - message.publish_time_ns <= self._retention_ns:
+            return False
+        self.settle(message.sequence, message.sequence)
+        return True
+
+    def _first_due(self) -> tuple[int, int] | None:
+        self._drop_stale()
+        if self._waiting and self._waiting[0][0] <= self._clock.now_ns():
+            return self._waiting[0]
+        return None
+
+    def _drop_stale(self) -> None:
+        while self._waiting:
+            due_ns, sequence = self._waiting[0]
+            failed = self.settled.failed.get(sequence)
+            if failed is not None and failed.due_ns == due_ns and not self._is_under_way(sequence):
+                return
+            heapq.heappop(self._waiting)
+
+    # What happened to messages.
+
+    def fail(self, sequence: int, attempts: int, due_ns: int) -> None:
+        """It comes again, at due_ns or later."""
+        self.settled.fail(sequence, FailedAttempts(attempts, due_ns))
+        heapq.heappush(self._waiting, (due_ns, sequence))
+
+    def settle(self, first: int, last: int) -> None:
+        """first..last need no delivery any more."""
+        self.settled.settle(first, last)
+        if self._keys is not None:
+            self._freed.extend(self._keys.free(first, last))
+
+    async def drop_expired(self) -> None:
+        """Settles what is past the retention, whether or not anybody asks for messages."""
+        while self.settled.floor < self._topic.visible_end:
+            messages, _ = await self._topic.read(self.settled.floor, PAGE_MESSAGES)
+            expired = sum(self._is_too_old(message) for message in messages)
+            if expired < PAGE_MESSAGES:
+                return

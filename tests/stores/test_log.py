@@ -1,0 +1,189 @@
+"""Every message log keeps the contract; below it, what is SQLite's own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.broker.log import (
+    Append,
+    Change,
+    DeleteRecord,
+    DeleteSubscription,
+    DeleteTopic,
+    FailedAttempts,
+    MessageLog,
+    PutRecord,
+    PutSubscription,
+    PutTopic,
+    Settle,
+)
+from holdfast.errors import StorageUnavailable
+from holdfast.stores.memory.log import MemoryMessageLog
+from holdfast.stores.sqlite import log as sqlite_log
+from holdfast.stores.sqlite.log import SqliteMessageLog
+from holdfast.testing.contracts.log import (
+    NOW,
+    DurableMessageLogContract,
+    MessageLogContract,
+    a_subscription,
+    a_topic,
+    messages,
+    new_keys,
+    progress_of,
+    sequences_in,
+    with_subscription,
+    with_topic,
+)
+from holdfast.testing.contracts.log_model import Reopen
+
+
+class TestMemory(MessageLogContract):
+    @pytest.fixture
+    def log(self) -> MessageLog:
+        return MemoryMessageLog()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "broker.db"
+
+
+class TestSqlite(DurableMessageLogContract):
+    @pytest.fixture
+    async def log(self, path: Path) -> AsyncIterator[MessageLog]:
+        log = await SqliteMessageLog.open(path)
+        yield log
+        await log.close()
+
+    @pytest.fixture
+    async def reopen(self, path: Path, log: MessageLog) -> AsyncIterator[Reopen]:
+        opened: list[MessageLog] = [log]
+
+        async def close_and_open() -> MessageLog:
+            await opened[-1].close()
+            opened.append(await SqliteMessageLog.open(path))
+            return opened[-1]
+
+        yield close_and_open
+        await opened[-1].close()
+
+
+@pytest.fixture
+async def log(path: Path) -> AsyncIterator[SqliteMessageLog]:
+    log = await SqliteMessageLog.open(path)
+    yield log
+    await log.close()
+
+
+@pytest.fixture
+def people(path: Path, log: SqliteMessageLog) -> Iterator[sqlite3.Connection]:
+    """Someone else's connection to the same file: it sees what is committed, and nothing else."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        yield connection
+
+
+async def test_what_was_committed_is_on_disk_at_return(log: SqliteMessageLog, people: sqlite3.Connection) -> None:
+    topic = await with_topic(log, 1, 2)
+    assert people.execute("SELECT count(*) FROM messages").fetchone() == (2,)
+    await log.trim(topic, 2, 10)
+    assert people.execute("SELECT count(*) FROM messages").fetchone() == (1,)
+
+
+async def test_deleting_leaves_no_row_behind(log: SqliteMessageLog, people: sqlite3.Connection) -> None:
+    topic, key = await new_keys(log, 2)
+    await log.commit([PutTopic(topic, a_topic()), Append(topic, messages(1, 2)), PutRecord("a", "b", b"c")])
+    await log.commit([PutSubscription(key, topic, a_subscription(), 1)])
+    await log.commit([Settle(key, 1, ranges_set={2: 2}, failed_set={1: FailedAttempts(1, NOW)})])
+    assert rows_by_table(people) == dict.fromkeys(TABLES, 1) | {"messages": 2}
+    await log.commit([DeleteSubscription(key), DeleteTopic(topic), DeleteRecord("a", "b")])
+    assert rows_by_table(people) == dict.fromkeys(TABLES, 0)
+
+
+async def test_what_is_published_while_its_topic_is_deleted_leaves_no_row_behind(
+    log: SqliteMessageLog, people: sqlite3.Connection
+) -> None:
+    topic = await with_topic(log, 1)
+    key = await with_subscription(log)
+    late: list[Change] = [Append(topic, messages(2)), Settle(key, 1, ranges_set={2: 2})]
+    outcomes = await asyncio.gather(
+        log.commit([DeleteTopic(topic), DeleteSubscription(key)]),
+        *(log.commit([change]) for change in late),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [type(None), StorageUnavailable, StorageUnavailable]
+    assert rows_by_table(people) == dict.fromkeys(TABLES, 0) | {"topics": 1}
+
+
+@pytest.mark.parametrize("table", ["messages", "acked", "failed", "subscriptions"])
+async def test_a_fault_in_the_middle_of_a_commit_leaves_nothing(
+    log: SqliteMessageLog, people: sqlite3.Connection, table: str
+) -> None:
+    topic = await with_topic(log, 1)
+    [key] = await new_keys(log, 1)
+    before = rows_by_table(people)
+    everything: list[Change] = [
+        Append(topic, messages(2)),
+        PutSubscription(key, topic, a_subscription(), 1),
+        Settle(key, 1, ranges_set={2: 2}, failed_set={1: FailedAttempts(1, NOW)}),
+    ]
+    with failing_inserts(people, table), pytest.raises(StorageUnavailable, match="disk on fire"):
+        await log.commit(everything)
+    assert rows_by_table(people) == before
+    await log.commit(everything)
+    assert await sequences_in(log, topic) == [1, 2]
+
+
+async def test_a_load_sees_one_moment(log: SqliteMessageLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress that is committed while topics are being read must not come without the message it speaks of."""
+    topic, key = await new_keys(log, 2)
+    await log.commit([PutTopic(topic, a_topic()), PutSubscription(key, topic, a_subscription(), 1)])
+    loop, load_topic = asyncio.get_running_loop(), sqlite_log._load_topic
+
+    def load_topic_then_commit(connection: sqlite3.Connection, *row: object) -> object:
+        found = load_topic(connection, *row)  # type: ignore[arg-type]
+        meanwhile = log.commit([Append(topic, messages(1)), Settle(key, 2)])
+        asyncio.run_coroutine_threadsafe(meanwhile, loop).result(10)
+        return found
+
+    monkeypatch.setattr(sqlite_log, "_load_topic", load_topic_then_commit)
+    contents = await log.load()
+    assert contents.topics[0].next_sequence == 1
+    assert contents.subscriptions[0].progress.floor == 1
+    monkeypatch.undo()
+    assert (await progress_of(log, key)).floor == 2
+
+
+async def test_reading_uses_the_primary_key_only(people: sqlite3.Connection) -> None:
+    for query in (sqlite_log.READ_MESSAGES, sqlite_log.READ_TIME, sqlite_log.READ_LAST):
+        values = (1, 2, 3)[: query.count("?")]
+        [(_, _, _, plan)] = people.execute("EXPLAIN QUERY PLAN " + query, values)
+        assert plan == "SEARCH messages USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
+
+
+async def test_a_closed_log_says_so(log: SqliteMessageLog) -> None:
+    topic = await with_topic(log, 1)
+    await log.close()
+    for call in (log.commit([]), log.trim(topic, 2, 1), log.load(), log.read_one(topic, 1)):
+        with pytest.raises(StorageUnavailable, match="closed"):
+            await call
+
+
+TABLES = ("topics", "subscriptions", "messages", "acked", "failed", "records")
+
+
+def rows_by_table(people: sqlite3.Connection) -> dict[str, int]:
+    return {table: people.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
+
+
+@contextlib.contextmanager
+def failing_inserts(people: sqlite3.Connection, table: str) -> Iterator[None]:
+    """A fault in the middle of the transaction, made by SQLite itself."""
+    people.execute(f"CREATE TRIGGER fault AFTER INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'disk on fire'); END")
+    yield
+    people.execute("DROP TRIGGER fault")
