@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.backoff import backoff_seconds
-from holdfast.broker import wire
+from holdfast.broker import limits, wire
 from holdfast.broker.log import StoredMessage
 from holdfast.broker.signals import Signal, Timers
 from holdfast.broker.tail_cache import OVERHEAD_BYTES, TailCache
@@ -86,18 +86,57 @@ def test_stored_bodies_are_messages_with_id_and_time(
     data: bytes, attributes: dict[str, str], key: str, when_ns: int
 ) -> None:
     sent = Message(data, attributes, key)
-    body = wire.stored_body(wire.encode(sent), "123", wire.encoded_publish_time(when_ns))
+    (body,) = wire.stored_bodies([wire.encode(sent)], [b"123"], when_ns)
     assert wire.decode(body) == Message(data, attributes, key, "123", when_ns)
 
 
 @given(st.binary(max_size=300), st.integers(0, 1 << 31), st.text(st.characters(codec="ascii"), max_size=200))
 def test_received_messages_are_what_protobuf_reads(data: bytes, attempt: int, ack_id: str) -> None:
-    body = wire.stored_body(wire.encode(Message(data)), "7", wire.encoded_publish_time(1))
+    (body,) = wire.stored_bodies([wire.encode(Message(data))], [b"7"], 1)
     attempt = min(attempt, (1 << 31) - 1)
     read = pubsub.PullResponse.pb().FromString(wire.received_message(ack_id, body, attempt) * 2)
     assert [item.ack_id for item in read.received_messages] == [ack_id] * 2
     assert read.received_messages[0].message.data == data
     assert read.received_messages[1].delivery_attempt == attempt
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=300), st.dictionaries(_texts, _texts, max_size=3)), max_size=5),
+    st.binary(max_size=20),
+)
+def test_a_publish_request_is_cut_into_its_messages(items: list[tuple[bytes, dict[str, str]]], odd: bytes) -> None:
+    messages = [wire.encode(Message(data, attributes)) for data, attributes in items]
+    request = wire.PublishRequest(topic="t", messages=[wire.PubsubMessage.FromString(message) for message in messages])
+    unknown = b"\xfa\x06" + wire.varint(len(odd)) + odd  # field 111, which no version has
+    for serialized in (request.SerializeToString(), request.SerializeToString() + unknown):
+        topic, pieces = wire.split_publish_request(serialized)
+        assert topic == "t"
+        assert [wire.decode(piece) for piece in pieces] == [wire.decode(message) for message in messages]
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_a_publish_request_or_a_clear_error(garbage: bytes) -> None:
+    try:
+        _, pieces = wire.split_publish_request(garbage)
+    except BadInput:
+        return
+    for piece in pieces:
+        wire.decode(piece)
+
+
+def test_ids_that_pass_a_power_of_ten_are_stored_right() -> None:
+    bodies = wire.stored_bodies([wire.encode(Message(b"a"))] * 2, [b"99", b"100"], 5)
+    assert [wire.decode(body).message_id for body in bodies] == ["99", "100"]
+
+
+@given(st.binary(max_size=400), st.dictionaries(st.text(max_size=300), st.text(max_size=1100), max_size=3), _texts)
+def test_the_quick_look_never_lets_a_bad_message_through(data: bytes, attributes: dict[str, str], key: str) -> None:
+    try:
+        encoded = wire.encode(Message(data, attributes, key))
+    except UnicodeEncodeError:
+        return
+    if limits._is_surely_good(encoded):
+        limits._check_message("message", wire.PubsubMessage.FromString(encoded))
 
 
 def test_the_cache_keeps_the_newest_within_its_budget() -> None:

@@ -77,6 +77,12 @@ class BrokerSettings:
     port: int = setting(
         8085, "Port of the Pub/Sub API, the one Google's emulator uses. 0 takes a free one.", check=_PORT
     )
+    grpc_port: int = setting(
+        0,
+        "A second port, for gRPC alone. It is served directly, without the relay that lets REST share `broker.port`. "
+        "0 means none.",
+        check=_PORT,
+    )
     strict: bool = setting(
         False,
         "Behave exactly as Cloud Pub/Sub: a push consumer's `Holdfast-Dead-Letter: now` is ignored and dead letters "

@@ -169,7 +169,7 @@ async def test_reading_uses_the_primary_key_only(people: sqlite3.Connection) -> 
 async def test_a_closed_log_says_so(log: SqliteMessageLog) -> None:
     topic = await with_topic(log, 1)
     await log.close()
-    for call in (log.commit([]), log.trim(topic, 2, 1), log.load(), log.read_one(topic, 1)):
+    for call in (log.commit([]), log.trim(topic, 2, 1), log.read_from(topic, 1, 1, 1), log.read_one(topic, 1)):
         with pytest.raises(StorageUnavailable, match="closed"):
             await call
 

@@ -92,6 +92,21 @@ class Backlog:
             else:
                 return None
 
+    def next_run(self, max_messages: int, max_bytes: int) -> list[StoredMessage]:
+        """The usual case, quickly: new messages that have been read already, when there is nothing to choose. Empty
+        when there might be; `next` then looks at each message."""
+        page = self._page
+        if not page or self._accepts or self._keys or self._waiting or self.settled.failed or self.settled.ranges:
+            return []
+        if page[0].sequence < self.settled.floor or self._is_too_old(page[0]):  # what follows is younger
+            return []
+        run: list[StoredMessage] = []
+        while page and len(run) < max_messages and max_bytes > 0:
+            message = page.popleft()
+            run.append(message)
+            max_bytes -= len(message.body)
+        return run
+
     async def _peek_new(self) -> StoredMessage | None:
         while not self._is_full():
             while self._page:

@@ -124,8 +124,10 @@ class SettledMessages:
         self._unsaved.gone.add(first)
 
     def _forget_failures(self, first: int, last: int) -> None:
-        if first == last:
-            gone = [first] if first in self.failed else []
+        if not self.failed:
+            return
+        if last - first < len(self.failed):
+            gone = [sequence for sequence in range(first, last + 1) if sequence in self.failed]
         else:
             gone = [sequence for sequence in self.failed if first <= sequence <= last]
         for sequence in gone:

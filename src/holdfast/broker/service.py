@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Self
 
 from holdfast.broker import limits, wire
 from holdfast.broker.dead_letter import dead_letter_copy
@@ -155,18 +155,15 @@ class Broker:
         for queue, config in zip(queues, configs, strict=True):
             queue.reconfigure(config)
 
-    async def publish(self, topic: str, messages: Sequence[Any], request_bytes: int) -> list[str]:
-        """`messages` are google.pubsub.v1.PubsubMessage. The ids are given once every message is on disk."""
+    async def publish(self, topic: str, messages: Sequence[bytes], request_bytes: int) -> list[bytes]:
+        """`messages` are serialized PubsubMessages. The ids are given once every message is on disk."""
         found = self._topic(topic)
         limits.check_publish(messages, request_bytes)
-        for message in messages:  # the broker's to give, whatever the client wrote there
-            message.ClearField("message_id")
-            message.ClearField("publish_time")
         return await found.publish(messages, self._clock.now_ns())
 
     async def publish_message(self, topic: str, message: Message) -> str:
         encoded = wire.encode(message)
-        return (await self.publish(topic, [encoded], encoded.ByteSize()))[0]
+        return (await self.publish(topic, [encoded], len(encoded)))[0].decode()
 
     # Subscriptions.
 

@@ -63,6 +63,7 @@ class SubscriptionQueue:
         self._dead_letter = dead_letter
         # Under way, by sequence; and those whose dead letter is being committed, which nobody may take meanwhile.
         self._leases: dict[int, Lease] = {}
+        self._by_ack_id: dict[str, Lease] = {}
         self._leaving: set[int] = set()
         self._backlog = self._backlog_of(progress)
         self._taking = asyncio.Lock()
@@ -110,11 +111,11 @@ class SubscriptionQueue:
         try:
             async with self._taking:  # reading may wait for the disk: one at a time, or the order would be lost
                 while len(taken) < max_messages and max_bytes > 0 and not self.deleted:
-                    message = await self._backlog.next()
-                    if message is None:
+                    messages = await self._next_messages(max_messages - len(taken), max_bytes)
+                    if not messages:
                         break
-                    taken.append(self._lease(message, deadline_ns, holder))
-                    max_bytes -= len(message.body)
+                    taken += [self._lease(message, deadline_ns, holder) for message in messages]
+                    max_bytes -= sum([len(message.body) for message in messages])
         except StorageUnavailable:
             if not taken:
                 raise
@@ -125,6 +126,12 @@ class SubscriptionQueue:
             self._arm(deadline_ns)
             self._arm_for_waiting()
         return taken
+
+    async def _next_messages(self, max_messages: int, max_bytes: int) -> list[StoredMessage]:
+        if run := self._backlog.next_run(max_messages, max_bytes):
+            return run
+        message = await self._backlog.next()
+        return [] if message is None else [message]
 
     async def take_or_wait(
         self, max_messages: int, max_bytes: int, holder: Holder, deadline_seconds: float | None = None
@@ -144,6 +151,7 @@ class SubscriptionQueue:
         ack_id = format_ack_id(self.key, message.sequence, attempt, next(self._nonces))
         lease = Lease(message.sequence, attempt, ack_id, message.body, deadline_ns, holder)
         self._leases[message.sequence] = lease
+        self._by_ack_id[ack_id] = lease
         return lease
 
     # Ending a delivery.
@@ -155,18 +163,17 @@ class SubscriptionQueue:
         """
         sequences = self._sequences_of(ack_ids)
         stale: list[str] = []
-        for ack_id, sequence in zip(ack_ids, sequences, strict=True):
-            if self.config.exactly_once and not self._may_still_ack(ack_id, sequence):
-                stale.append(ack_id)
-            elif sequence not in self._leaving:
-                self._settle(sequence)
-                if self.config.exactly_once:
-                    self._unsaved_acks.add(ack_id)
+        if self.config.exactly_once:
+            stale = [ack_id for ack_id in ack_ids if not self._may_still_ack(ack_id)]
+            good = [ack_id for ack_id in ack_ids if self._may_still_ack(ack_id)]
+            self._unsaved_acks.update(good)
+            sequences = self._sequences_of(good)
+        self._settle(sequences)
         return stale, self._save()
 
-    def _may_still_ack(self, ack_id: str, sequence: int) -> bool:
-        lease = self._leases.get(sequence)
-        if lease is not None and lease.ack_id == ack_id:
+    def _may_still_ack(self, ack_id: str) -> bool:
+        lease = self._by_ack_id.get(ack_id)
+        if lease is not None:
             return lease.deadline_ns > self._clock.now_ns()
         return ack_id in self._unsaved_acks
 
@@ -227,7 +234,7 @@ class SubscriptionQueue:
             self._try_again_later(lease, failure)
             return
         self._leaving.discard(lease.sequence)
-        self._settle(lease.sequence)
+        self._settle([lease.sequence])
         await self._save()
 
     def _try_again_later(self, lease: Lease, failure: Failure) -> None:
@@ -250,33 +257,48 @@ class SubscriptionQueue:
 
     def _end_lease(self, lease: Lease) -> None:
         del self._leases[lease.sequence]
+        del self._by_ack_id[lease.ack_id]
         lease.holder.released(lease)
 
-    def _settle(self, sequence: int) -> None:
-        self._backlog.settle(sequence, sequence)
-        if (lease := self._leases.get(sequence)) is not None:
-            self._end_lease(lease)
-        if self.config.ordered:  # the next message of its key may go
+    def _settle(self, sequences: Sequence[int]) -> None:
+        """Runs of consecutive messages, which is what acks mostly are, are settled as one."""
+        first = last = -1
+        for sequence in sequences:
+            if sequence in self._leaving:  # on its way to the dead-letter topic: too late
+                continue
+            if (lease := self._leases.get(sequence)) is not None:
+                self._end_lease(lease)
+            if sequence == last + 1:
+                last = sequence
+                continue
+            if last >= 0:
+                self._backlog.settle(first, last)
+            first = last = sequence
+        if last >= 0:
+            self._backlog.settle(first, last)
+        if self.config.ordered:  # the next messages of their keys may go
             self.changed.fire()
 
     def _sequences_of(self, ack_ids: Sequence[str]) -> list[int]:
-        parsed = [parse_ack_id(ack_id) for ack_id in ack_ids]
-        for ack_id in parsed:
-            if ack_id.subscription_key != self.key or ack_id.sequence >= self.topic.visible_end:
-                raise BadInput("ack_ids", "an ack id belongs to another subscription")
-        return [ack_id.sequence for ack_id in parsed]
+        """Raises BadInput, before anything is changed, when one of them is none of ours."""
+        return [
+            lease.sequence if (lease := self._by_ack_id.get(ack_id)) is not None else self._parsed_sequence(ack_id)
+            for ack_id in ack_ids
+        ]
+
+    def _parsed_sequence(self, ack_id: str) -> int:
+        """Of a lease that ended, perhaps in an earlier process."""
+        parsed = parse_ack_id(ack_id)
+        if parsed.subscription_key != self.key or parsed.sequence >= self.topic.visible_end:
+            raise BadInput("ack_ids", "an ack id belongs to another subscription")
+        return parsed.sequence
 
     def _leases_of(self, ack_ids: Sequence[str]) -> tuple[list[Lease], list[str]]:
         """Those still held under exactly these ids, and the ids that are stale: an old id must not end a newer
         delivery."""
-        leases: list[Lease] = []
-        stale: list[str] = []
-        for ack_id, sequence in zip(ack_ids, self._sequences_of(ack_ids), strict=True):
-            lease = self._leases.get(sequence)
-            if lease is not None and lease.ack_id == ack_id:
-                leases.append(lease)
-            else:
-                stale.append(ack_id)
+        self._sequences_of(ack_ids)
+        leases = [lease for ack_id in ack_ids if (lease := self._by_ack_id.get(ack_id)) is not None]
+        stale = [ack_id for ack_id in ack_ids if ack_id not in self._by_ack_id]
         return leases, stale
 
     # Time.

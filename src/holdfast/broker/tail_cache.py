@@ -23,10 +23,8 @@ class TailCache:
         if not messages:
             return
         topic = self._topics.setdefault(topic_key, {})
-        size = 0
-        for message in messages:
-            topic[message.sequence] = message
-            size += len(message.body) + OVERHEAD_BYTES
+        topic.update(zip(range(messages[0].sequence, messages[-1].sequence + 1), messages, strict=True))
+        size = sum([len(message.body) for message in messages]) + OVERHEAD_BYTES * len(messages)
         self._added.append((topic_key, messages[0].sequence, messages[-1].sequence, size))
         self._size += size
         while self._size > self._budget:

@@ -9,6 +9,12 @@ import click
 import holdfast
 from holdfast.cli.demo import demo
 from holdfast.cli.look import docs, failures
+from holdfast.cli.operate.messages import publish, pull
+from holdfast.cli.operate.schemas import schemas
+from holdfast.cli.operate.snapshots import snapshots
+from holdfast.cli.operate.subscriptions import subscriptions
+from holdfast.cli.operate.tail import tail
+from holdfast.cli.operate.topics import topics
 from holdfast.cli.output import printable
 from holdfast.cli.run import broker, consume, desk, up
 from holdfast.errors import HoldfastError
@@ -18,6 +24,7 @@ SECTIONS = {
     "Run": (up, broker, consume, desk),
     "Try": (demo,),
     "Look": (docs, failures),
+    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail),
 }
 
 

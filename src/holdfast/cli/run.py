@@ -53,11 +53,21 @@ def up(
 @click.command()
 @data_options
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=int, help="Port of the Pub/Sub API.  [default: 8085]")
+@click.option("--port", type=int, help="Port of the Pub/Sub API, gRPC and REST.  [default: 8085]")
+@click.option("--grpc-port", type=int, help="A second port for gRPC alone, served directly.  [default: none]")
 @config_option
-def broker(data: str | None, memory: bool | None, host: str | None, port: int | None, config: Path | None) -> None:
+def broker(
+    data: str | None,
+    memory: bool | None,
+    host: str | None,
+    port: int | None,
+    grpc_port: int | None,
+    config: Path | None,
+) -> None:
     """Run the broker alone."""
-    settings = settings_from(config, data=data, memory=memory, broker__host=host, broker__port=port)
+    settings = settings_from(
+        config, data=data, memory=memory, broker__host=host, broker__port=port, broker__grpc_port=grpc_port
+    )
     _run(settings, wiring.running_broker(settings), _about_broker)
 
 
@@ -178,7 +188,10 @@ def _title(what: str, settings: Settings) -> str:
 def _broker_lines(settings: Settings, running: Running) -> list[str]:
     strict = ", strict" if settings.broker.strict else ""
     address = f"{settings.broker.host}:{running.broker_port}"
-    return [f"  broker    {address}  (Pub/Sub API over gRPC, project {settings.general.project}{strict})"]
+    lines = [f"  broker    {address}  (Pub/Sub API over gRPC and REST, project {settings.general.project}{strict})"]
+    if settings.broker.grpc_port:
+        lines.append(f"  gRPC      {settings.broker.host}:{settings.broker.grpc_port}  (without the relay)")
+    return lines
 
 
 def _clients_lines(settings: Settings, running: Running) -> list[str]:

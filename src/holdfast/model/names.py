@@ -62,6 +62,10 @@ def check_subscription(field: str, value: str) -> None:
     _check(field, value, "subscriptions")
 
 
+def check_schema(field: str, value: str) -> None:
+    _check(field, value, "schemas")
+
+
 def _check(field: str, value: str, kind: str) -> None:
     parts = value.split("/")
     if len(parts) != 4 or parts[0] != "projects" or parts[2] != kind or not _PROJECT.fullmatch(parts[1]):

@@ -9,10 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One request, one response: a protobuf message, or bytes that are one already."""
+    """One request, one response: a protobuf message, or bytes that are one already. `raw` asks for the request's
+    bytes as they came, for handlers that take them apart themselves."""
 
     request: Any
     handle: Callable[[Any], Awaitable[Any]]
+    raw: bool = False
 
 
 @dataclass(frozen=True, slots=True)

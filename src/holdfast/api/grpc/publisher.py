@@ -10,11 +10,11 @@ from google.pubsub_v1.types import pubsub
 from holdfast.api.grpc.methods import Method
 from holdfast.api.grpc.paging import page_of
 from holdfast.broker.service import Broker
+from holdfast.broker.wire import publish_response, split_publish_request
 from holdfast.broker.wire_resources import PbTopic, changed_topic, topic_from_pb, topic_to_pb
 
 SERVICE = "google.pubsub.v1.Publisher"
 
-_PublishResponse: Any = pubsub.PublishResponse.pb()
 _ListTopicsResponse: Any = pubsub.ListTopicsResponse.pb()
 _ListTopicSubscriptionsResponse: Any = pubsub.ListTopicSubscriptionsResponse.pb()
 _ListTopicSnapshotsResponse: Any = pubsub.ListTopicSnapshotsResponse.pb()
@@ -35,7 +35,7 @@ class Publisher:
             "ListTopicSnapshots": Method(pubsub.ListTopicSnapshotsRequest.pb(), self.list_snapshots),
             "DetachSubscription": Method(pubsub.DetachSubscriptionRequest.pb(), self.detach_subscription),
             "DeleteTopic": Method(pubsub.DeleteTopicRequest.pb(), self.delete_topic),
-            "Publish": Method(pubsub.PublishRequest.pb(), self.publish),
+            "Publish": Method(pubsub.PublishRequest.pb(), self.publish, raw=True),
         }
 
     async def create_topic(self, request: Any) -> Any:
@@ -73,6 +73,6 @@ class Publisher:
         await self._broker.delete_topic(request.topic)
         return Empty()
 
-    async def publish(self, request: Any) -> Any:
-        ids = await self._broker.publish(request.topic, request.messages, request.ByteSize())
-        return _PublishResponse(message_ids=ids)
+    async def publish(self, request: bytes) -> bytes:
+        topic, messages = split_publish_request(request)
+        return publish_response(await self._broker.publish(topic, messages, len(request)))

@@ -46,26 +46,24 @@ class GrpcServer:
     def __init__(self, broker: Broker) -> None:
         self._publisher = publisher.Publisher(broker)
         self._subscriber = subscriber.Subscriber(broker)
-        self._policies = iam.Policies(broker)
+        # By service and method name. REST offers the same ones.
+        self.services: Mapping[str, Mapping[str, Method | StreamMethod]] = {
+            publisher.SERVICE: self._publisher.methods(),
+            subscriber.SERVICE: self._subscriber.methods(),
+            iam.SERVICE: iam.Policies(broker).methods(),
+        }
         self._server: grpc.aio.Server | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Gives the port, which matters when 0 asked for a free one."""
+    async def start(self, host: str, port: int | None, *, socket_path: str = "") -> int:
+        """Listens on a TCP port unless it is None, and on a Unix socket if there is a path.
+
+        Gives the TCP port, which matters when 0 asked for a free one.
+        """
         server = grpc.aio.server(options=_OPTIONS)
-        server.add_generic_rpc_handlers(
-            (
-                _handlers(publisher.SERVICE, self._publisher.methods()),
-                _handlers(subscriber.SERVICE, self._subscriber.methods()),
-                _handlers(iam.SERVICE, self._policies.methods()),
-            )
-        )
-        try:
-            bound = server.add_insecure_port(f"{host}:{port}")
-        except RuntimeError as error:
-            raise errors.PortTaken(
-                f"cannot listen on {host}:{port}: the port is taken or the address is not ours. "
-                "Stop the other process, or choose another port"
-            ) from error
+        server.add_generic_rpc_handlers([_handlers(name, methods) for name, methods in self.services.items()])
+        if socket_path:
+            server.add_insecure_port(f"unix:{socket_path}")
+        bound = 0 if port is None else _take_port(server, host, port)
         await server.start()
         self._server = server
         return bound
@@ -74,6 +72,16 @@ class GrpcServer:
         if self._server is not None:
             self._subscriber.end_streams()
             await self._server.stop(GRACE_SECONDS)
+
+
+def _take_port(server: grpc.aio.Server, host: str, port: int) -> int:
+    try:
+        return server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    except RuntimeError as error:
+        raise errors.PortTaken(
+            f"cannot listen on {host}:{port}: the port is taken or the address is not ours. "
+            "Stop the other process, or choose another port"
+        ) from error
 
 
 def _handlers(service: str, methods: Mapping[str, Method | StreamMethod]) -> grpc.GenericRpcHandler:
@@ -88,7 +96,8 @@ def _handler(name: str, method: Method | StreamMethod) -> grpc.RpcMethodHandler[
         behaviour: Callable[..., Any] = _unary(name, method)
     else:
         make, behaviour = grpc.stream_stream_rpc_method_handler, _streaming(name, method)
-    return make(behaviour, request_deserializer=method.request.FromString, response_serializer=_serialize)
+    parse = None if isinstance(method, Method) and method.raw else method.request.FromString
+    return make(behaviour, request_deserializer=parse, response_serializer=_serialize)
 
 
 def _unary(name: str, method: Method) -> Callable[..., Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from google.protobuf import json_format
+
 from holdfast import errors
+from holdfast.api.grpc.details import error_details
 from holdfast.api.rest.answer import Answer, json_answer
 
 
@@ -40,7 +43,7 @@ def error_answer(error: Exception) -> Answer | None:
     for kind, status in _STATUS.items():
         if isinstance(error, kind):
             code = 413 if isinstance(error, BodyTooLarge) else _HTTP_CODE[status]
-            return _answer(code, status, str(error) or "it took too long", _details(error))
+            return _answer(code, status, str(error) or "it took too long", error_details(error))
     return None
 
 
@@ -48,15 +51,12 @@ def internal_error() -> Answer:
     return _answer(500, "INTERNAL", "unexpected error; the broker's log has the details", [])
 
 
-def _answer(code: int, status: str, message: str, details: list[dict[str, Any]]) -> Answer:
+def _answer(code: int, status: str, message: str, details: Sequence[Any]) -> Answer:
     error: dict[str, Any] = {"code": code, "message": message, "status": status}
     if details:
-        error["details"] = details
+        error["details"] = [_typed(detail) for detail in details]
     return json_answer({"error": error}, code)
 
 
-def _details(error: Exception) -> list[dict[str, Any]]:
-    if not isinstance(error, errors.BadInput):
-        return []
-    violation = {"field": error.field, "description": error.why}
-    return [{"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": [violation]}]
+def _typed(detail: Any) -> dict[str, Any]:
+    return {"@type": f"type.googleapis.com/{detail.DESCRIPTOR.full_name}", **json_format.MessageToDict(detail)}

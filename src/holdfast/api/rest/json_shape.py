@@ -27,6 +27,11 @@ def is_leaf(field: FieldDescriptor) -> bool:
     return field.message_type is None or field.message_type.full_name.startswith(_WELL_KNOWN)
 
 
+def is_repeated(field: FieldDescriptor) -> bool:
+    """protobuf has had three ways to ask this; the default has been a list in all versions."""
+    return isinstance(field.default_value, list)
+
+
 def is_mask(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.full_name == _MASK
 
@@ -51,7 +56,7 @@ def check_shape(value: Any, descriptor: Descriptor, path: str) -> dict[str, Any]
 
 
 def _check_field(value: Any, field: FieldDescriptor, path: str) -> Any:
-    if not field.is_repeated:
+    if not is_repeated(field):
         return _check_one(value, field, path)
     if _is_map(field):
         return _check_map(value, field, path)

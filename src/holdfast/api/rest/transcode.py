@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from holdfast.api.rest.json_shape import camel_case_mask, check_shape, field_named, is_leaf, is_mask
+from holdfast.api.rest.json_shape import camel_case_mask, check_shape, field_named, is_leaf, is_mask, is_repeated
 from holdfast.errors import BadInput
 
 # Query parameters that every Google API takes. They ask for nothing that we do differently, except `alt`.
@@ -102,7 +102,7 @@ def _put(tree: dict[str, Any], descriptor: Descriptor, name: str, value: str) ->
     *parents, last = name.split(".")
     for parent in parents:
         field = _field(descriptor, parent, name)
-        if is_leaf(field) or field.is_repeated:
+        if is_leaf(field) or is_repeated(field):
             raise BadInput(name[:200], f"{parent} has no fields that a query parameter could set")
         tree = tree.setdefault(field.name, {})
         assert field.message_type is not None
@@ -110,7 +110,7 @@ def _put(tree: dict[str, Any], descriptor: Descriptor, name: str, value: str) ->
     field = _field(descriptor, last, name)
     if not is_leaf(field):
         raise BadInput(name[:200], "is a message; name one of its fields")
-    if field.is_repeated:
+    if is_repeated(field):
         tree.setdefault(field.name, []).append(_from_text(field, name, value))
     elif field.name in tree:
         raise BadInput(name, "is given more than once")

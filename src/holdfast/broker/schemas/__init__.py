@@ -1,4 +1,4 @@
 """Pub/Sub schemas: definitions, their revisions, and whether a message fits one.
 
-Nothing here loads fastavro or protoc before a schema is used: most brokers have none, and start-up time matters.
+protoc runs in a child process, so nothing here loads it: most brokers have no schema, and start-up time matters.
 """

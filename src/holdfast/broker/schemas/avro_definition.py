@@ -1,9 +1,12 @@
-"""Avro definitions: strict, and every refusal says where in the definition."""
+"""Avro definitions: strict, and every refusal says where in the definition.
+
+Not by fastavro: it lets missing and repeated parts pass, says nothing of where, and refuses things that Avro allows
+(a name in an object, a decimal that is to be ignored). A logical type is taken as the type under it.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.broker.schemas.avro_types import (
@@ -18,7 +21,7 @@ from holdfast.broker.schemas.avro_types import (
     Union,
 )
 from holdfast.broker.schemas.json_text import parse_json
-from holdfast.broker.schemas.problems import BadDefinition, DoesNotFit, shortened
+from holdfast.broker.schemas.problems import BadDefinition, DoesNotFit
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ORDERS = ("ascending", "descending", "ignore")
@@ -32,20 +35,7 @@ def parse_avro(text: str) -> AvroType:
         raise BadDefinition(str(error)) from error
     if isinstance(value, list):
         raise BadDefinition("a schema has one top-level type, and this is a union of several")
-    found = _Parser().parse(value)
-    _ask_fastavro(value)
-    return found
-
-
-def _ask_fastavro(value: Any) -> None:
-    """A second opinion, for what is not checked here (the bounds of decimals). Defaults are checked here, since
-    fastavro refuses right ones."""
-    import fastavro  # noqa: PLC0415 - see the package
-
-    try:
-        fastavro.parse_schema(value, _ignore_default_error=True)
-    except Exception as error:  # noqa: BLE001 - it has no common error, and leaks KeyError and the like
-        raise BadDefinition(shortened(f"fastavro refuses it: {error or type(error).__name__}")) from error
+    return _Parser().parse(value)
 
 
 class _Parser:
@@ -70,24 +60,19 @@ class _Parser:
             return self._union(value, namespace)
         if not isinstance(value, dict):
             raise BadDefinition("a type is a name, an object or an array (union)")
-        kind = _required(value, "type")
-        if isinstance(kind, (dict, list)):
-            return self._within(".type", kind, namespace)
-        _refuse_markers(value)
-        make = self._complex().get(kind) if isinstance(kind, str) else None
-        if make is not None:
-            return make(value, namespace)
-        return self._within(".type", kind, namespace)
-
-    def _complex(self) -> Mapping[str, Callable[[dict[str, Any], str], AvroType]]:
-        return {
-            "record": self._record,
-            "error": self._record,
-            "enum": self._enum,
-            "fixed": self._fixed,
-            "array": lambda value, namespace: Array(self._part(value, "items", namespace)),
-            "map": lambda value, namespace: Map(self._part(value, "values", namespace)),
-        }
+        match _required(value, "type"):
+            case "record" | "error":
+                return self._record(value, namespace)
+            case "enum":
+                return self._enum(value, namespace)
+            case "fixed":
+                return self._fixed(value, namespace)
+            case "array":
+                return Array(self._part(value, "items", namespace))
+            case "map":
+                return Map(self._part(value, "values", namespace))
+            case _:  # a name with attributes (a logical type), or a type inside a type
+                return self._part(value, "type", namespace)
 
     def _reference(self, name: str, namespace: str) -> AvroType:
         if name in PRIMITIVES:
@@ -158,8 +143,8 @@ class _Parser:
         default = value.get("default")
         if default is not None and default not in symbols:
             raise BadDefinition("must be one of the symbols", ".default")
-        self._named[name] = Enum(name, tuple(symbols), default)
-        return self._named[name]  # type: ignore[return-value]
+        enum = self._named[name] = Enum(name, symbols, default)
+        return enum
 
     def _fixed(self, value: dict[str, Any], namespace: str) -> Fixed:
         name, _ = self._new_name(value, namespace)
@@ -204,12 +189,6 @@ def _aliases(value: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
         raise BadDefinition("must be an array of names", ".aliases")
     return tuple(aliases)
-
-
-def _refuse_markers(value: dict[str, Any]) -> None:
-    """fastavro takes what carries its own marks as parsed already, and looks no further."""
-    if any(key.startswith("__") for key in value):
-        raise BadDefinition("a key may not begin with __")
 
 
 def _check_default(kind: AvroType, value: Any) -> None:

@@ -1,14 +1,16 @@
 """Avro types, and whether a value fits them: in Avro's JSON encoding, and in its binary one.
 
 The binary encoding is walked here and not by fastavro, whose reader follows a recursive type as deeply as the bytes say
-(that ends the process) and believes any count (an array of 2^60 nulls takes two bytes). fastavro is the tests' judge.
+(that ends the process), believes any count (an array of 2^60 nulls takes ten bytes) and takes negative lengths. It is
+the tests' judge for what is right.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 from holdfast.broker.schemas.json_text import DEEPEST
 from holdfast.broker.schemas.problems import DoesNotFit
@@ -16,17 +18,17 @@ from holdfast.broker.schemas.problems import DoesNotFit
 _LONGEST_VARINT = 10  # bytes of 7 bits for 64 bits
 
 
-class AvroType(Protocol):
+class AvroType(ABC):
     name: str  # as it is called in a union
-    empty: bool  # takes no bytes in binary; whoever repeats it must not loop, since nothing bounds the count
+    empty = False  # True: takes no bytes in binary. Nothing bounds how often, so nobody may loop over it
 
+    @abstractmethod
     def check_json(self, value: Any) -> None:
         """Raises DoesNotFit."""
-        ...
 
+    @abstractmethod
     def check_binary(self, data: Bytes) -> None:
         """Moves past one value. Raises DoesNotFit."""
-        ...
 
 
 class Bytes:
@@ -78,7 +80,7 @@ class Bytes:
         self._depth -= 1
 
 
-class Null:
+class Null(AvroType):
     name = "null"
     empty = True
 
@@ -90,9 +92,8 @@ class Null:
         pass
 
 
-class Boolean:
+class Boolean(AvroType):
     name = "boolean"
-    empty = False
 
     def check_json(self, value: Any) -> None:
         if not isinstance(value, bool):
@@ -104,10 +105,8 @@ class Boolean:
             raise DoesNotFit(f"expected a boolean (0 or 1), not the byte {byte}")
 
 
-class Whole:
+class Whole(AvroType):
     """int and long."""
-
-    empty = False
 
     def __init__(self, name: str, bits: int) -> None:
         self.name = name
@@ -127,10 +126,8 @@ class Whole:
             raise DoesNotFit(f"is beyond the {self._bits} bits of {self.name}")
 
 
-class Real:
+class Real(AvroType):
     """float and double. JSON has no NaN and no infinity, so those go in binary only."""
-
-    empty = False
 
     def __init__(self, name: str, size: int) -> None:
         self.name = name
@@ -144,9 +141,8 @@ class Real:
         data.take(self._size)
 
 
-class ByteString:
+class ByteString(AvroType):
     name = "bytes"
-    empty = False
 
     def check_json(self, value: Any) -> None:
         _check_latin(value, "bytes")
@@ -155,9 +151,8 @@ class ByteString:
         data.take(data.number())
 
 
-class Text:
+class Text(AvroType):
     name = "string"
-    empty = False
 
     def check_json(self, value: Any) -> None:
         if not isinstance(value, str):
@@ -167,14 +162,11 @@ class Text:
         _take_text(data)
 
 
-@dataclass(slots=True)
-class Fixed:
-    name: str
-    size: int
-
-    @property
-    def empty(self) -> bool:
-        return self.size == 0
+class Fixed(AvroType):
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.size = size
+        self.empty = size == 0
 
     def check_json(self, value: Any) -> None:
         if _check_latin(value, f"fixed {self.name}") != self.size:
@@ -184,12 +176,11 @@ class Fixed:
         data.take(self.size)
 
 
-@dataclass(slots=True)
-class Enum:
-    name: str
-    symbols: Sequence[str]
-    default: str | None = None
-    empty: ClassVar[bool] = False
+class Enum(AvroType):
+    def __init__(self, name: str, symbols: Sequence[str], default: str | None = None) -> None:
+        self.name = name
+        self.symbols = dict.fromkeys(symbols)  # a set that keeps the order
+        self.default = default
 
     def check_json(self, value: Any) -> None:
         if not isinstance(value, str):
@@ -203,11 +194,11 @@ class Enum:
             raise DoesNotFit(f"{self.name} has {len(self.symbols)} symbols, and none at {index}")
 
 
-@dataclass(slots=True)
-class Array:
-    items: AvroType
-    name: ClassVar[str] = "array"
-    empty: ClassVar[bool] = False
+class Array(AvroType):
+    name = "array"
+
+    def __init__(self, items: AvroType) -> None:
+        self.items = items
 
     def check_json(self, value: Any) -> None:
         if not isinstance(value, list):
@@ -220,8 +211,7 @@ class Array:
                 raise
 
     def check_binary(self, data: Bytes) -> None:
-        index = 0
-        for index in _positions(data, self.items.empty):  # noqa: B007 - which one failed is known only outside
+        for index in _positions(data, self.items.empty):
             try:
                 self.items.check_binary(data)
             except DoesNotFit as problem:
@@ -229,11 +219,11 @@ class Array:
                 raise
 
 
-@dataclass(slots=True)
-class Map:
-    values: AvroType
-    name: ClassVar[str] = "map"
-    empty: ClassVar[bool] = False
+class Map(AvroType):
+    name = "map"
+
+    def __init__(self, values: AvroType) -> None:
+        self.values = values
 
     def check_json(self, value: Any) -> None:
         if not isinstance(value, dict):
@@ -259,11 +249,10 @@ class Map:
                 raise
 
 
-class Union:
+class Union(AvroType):
     """In JSON, null is null and everything else says which branch it is: {"string": "a"}."""
 
     name = "union"
-    empty = False
 
     def __init__(self, branches: Sequence[AvroType]) -> None:
         self.branches = branches
@@ -305,10 +294,9 @@ class Field:
     aliases: Sequence[str] = ()
 
 
-class Record:
+class Record(AvroType):
     def __init__(self, name: str) -> None:
         self.name = name
-        self.empty = False
         self.fields: Mapping[str, Field] = {}
         self._in_binary: Sequence[Field] = ()
 
@@ -357,7 +345,7 @@ PRIMITIVES: Mapping[str, AvroType] = {
 }
 
 
-def _positions(data: Bytes, empty: bool) -> Any:
+def _positions(data: Bytes, empty: bool) -> Iterator[int]:
     """The indexes of a block-wise array or map; the caller reads an item at each. Checks the blocks' own sizes."""
     data.enter()
     index = 0
@@ -400,7 +388,7 @@ def _expected(what: str, value: Any) -> DoesNotFit:
 
 
 def _kind(value: Any) -> str:
-    """Says what it is without quoting it: payloads stay out of errors, which end in logs."""
+    """Says what it is without quoting it: errors end in logs, where payloads do not belong."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -31,10 +31,17 @@ def parse_json(text: bytes) -> Any:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for index, key in enumerate(keys) if key in keys[:index])
-        raise ValueError(f"has the key {twice[:64]!r} twice in one object")
+        raise ValueError(f"has the key {_repeated(pairs)[:64]!r} twice in one object")
     return result
+
+
+def _repeated(pairs: list[tuple[str, Any]]) -> str:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            return key
+        seen.add(key)
+    return ""
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -224,10 +224,14 @@ def _connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
         check_same_thread=False,
         timeout=10,
     )
-    if mode != "ro":
-        connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")  # an acknowledged change survives a power cut
-    connection.execute("PRAGMA temp_store = MEMORY")
+    try:
+        if mode != "ro":
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")  # an acknowledged change survives a power cut
+        connection.execute("PRAGMA temp_store = MEMORY")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -258,6 +262,8 @@ def check(path: Path, schema: Schema) -> bool:
             # Without an id it can be ours only while it is empty: the id is written together with the first tables.
             if application_id != schema.application_id and (application_id or tables):
                 raise _corrupt(path, "it belongs to another program or another part of Holdfast")
+            if version < 0:
+                raise _corrupt(path, f"its format {version} never existed")
             if version > schema.version:
                 raise NewerData(
                     f"{path} was written by a newer Holdfast (format {version}, this one knows {schema.version}). "
@@ -271,7 +277,7 @@ def check(path: Path, schema: Schema) -> bool:
             connection.close()
     except sqlite3.OperationalError as error:
         raise DataDirectoryError(f"cannot open {path}: {error}. Check its rights and those of its directory") from error
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's own text may quote what is damaged
         raise _corrupt(path, str(error)) from error
     return True
 

@@ -251,6 +251,8 @@ def _load(connection: sqlite3.Connection) -> Contents:
             )
             for key, topic_key, config, floor in connection.execute("SELECT * FROM subscriptions ORDER BY key")
         ]
+        if lost := {one.topic_key for one in subscriptions} - {topic.key for topic in topics}:
+            raise ValueError(f"subscriptions without their topic {min(lost)}")
         records = {(kind, name): value for kind, name, value in connection.execute("SELECT * FROM records")}
         next_key = connection.execute("SELECT value FROM counters WHERE name = 'next_key'").fetchone()[0]
     finally:
