@@ -15,7 +15,8 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import SettingError
+from holdfast.errors import BadInput, SettingError
+from holdfast.model.names import check_project, check_topic
 
 Check = Callable[[Any], str | None]  # None when the value is allowed, else what is allowed
 
@@ -30,6 +31,23 @@ def _one_of(*choices: str) -> Check:
 
 def _not_empty(value: str) -> str | None:
     return None if value else "must not be empty"
+
+
+def _project_id(value: str) -> str | None:
+    return _complaint(check_project, f"projects/{value}", "must be a project id, without spaces and slashes")
+
+
+def _topic_id(value: str) -> str | None:
+    allowed = "must be a topic id: 3 to 255 letters, digits and -_.~+%, a letter first, not starting with 'goog'"
+    return _complaint(check_topic, f"projects/any/topics/{value}", allowed)
+
+
+def _complaint(check: Callable[[str, str], None], path: str, allowed: str) -> str | None:
+    try:
+        check("path", path)
+    except BadInput:
+        return allowed
+    return None
 
 
 def setting(default: Any, doc: str, *, check: Check | None = None, variable: str = "") -> Any:
@@ -50,7 +68,7 @@ class GeneralSettings:
     project: str = setting(
         "local",
         "Project id of the default topology and of short names.",
-        check=_not_empty,
+        check=_project_id,
         variable="GCP_PROJECT",
     )
     emulator_host: str = setting(
@@ -130,7 +148,7 @@ class ConsumerSettings:
         "local", "Region of events that name none.", check=_not_empty, variable="DEFAULT_REGION"
     )
     system_events_topic: str = setting(
-        "system.events", "Topic of system events.", check=_not_empty, variable="SYSTEM_EVENTS_TOPIC"
+        "system.events", "Topic of system events.", check=_topic_id, variable="SYSTEM_EVENTS_TOPIC"
     )
     subscription_topic_map: Mapping[str, str] = setting(
         {},
@@ -289,7 +307,17 @@ def _build(values: Mapping[str, Any], by_key: Mapping[str, Known]) -> Settings:
     parts: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
     for key, value in values.items():
         parts[by_key[key].part][by_key[key].spec.name] = value
-    return Settings(**{part: _PARTS[part](**given) for part, given in parts.items()})
+    settings = Settings(**{part: _PARTS[part](**given) for part, given in parts.items()})
+    _check_together(settings)
+    return settings
+
+
+def _check_together(settings: Settings) -> None:
+    """What no single value can tell."""
+    shortest, longest = settings.topology.minimum_backoff_seconds, settings.topology.maximum_backoff_seconds
+    if shortest > longest:
+        allowed = f"must not be above topology.maximum_backoff_seconds, which is {longest:g}"
+        raise SettingError("topology.minimum_backoff_seconds", shortest, allowed)
 
 
 def _config_path(config: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -396,13 +424,14 @@ def _to_number(source: str, value: object, kind: type[int] | type[float]) -> flo
 
 def _to_mapping(source: str, value: object) -> Mapping[str, str]:
     wanted = 'must map text to text, such as {"my-subscription": "market-ticks"}'
+    parsed = value
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            parsed = json.loads(value)
         except ValueError as error:
             raise SettingError(source, value, wanted) from error
-    if not isinstance(value, Mapping) or not all(
-        isinstance(key, str) and isinstance(item, str) for key, item in value.items()
+    if not isinstance(parsed, Mapping) or not all(
+        isinstance(key, str) and isinstance(item, str) for key, item in parsed.items()
     ):
         raise SettingError(source, value, wanted)
-    return dict(value)
+    return dict(parsed)

@@ -197,4 +197,4 @@ async def test_an_unused_subscription_expires_and_a_used_one_does_not(broker: Br
     await remove_once(broker)
     with pytest.raises(NotFound):
         broker.queue(SUBSCRIPTION)
-    assert broker.queue(OTHER)
+    assert broker.queue(OTHER).config.name == OTHER

@@ -44,9 +44,7 @@ class TestSqlite(DurableFailureStoreContract):
         await store.close()
 
     @pytest.fixture
-    async def reopen(
-        self, path: Path, store: FailureStore
-    ) -> AsyncIterator[Callable[[], Awaitable[FailureStore]]]:
+    async def reopen(self, path: Path, store: FailureStore) -> AsyncIterator[Callable[[], Awaitable[FailureStore]]]:
         opened: list[FailureStore] = []
 
         async def close_and_open() -> FailureStore:
@@ -142,9 +140,7 @@ async def test_ids_are_not_given_twice(sqlite_store: SqliteFailureStore, people:
         (Filter(subscription=ORDERS), "idx_failed_messages_subscription (subscription=? AND rowid<?)"),
     ],
 )
-async def test_a_filtered_page_is_one_range_of_an_index(
-    people: sqlite3.Connection, wanted: Filter, index: str
-) -> None:
+async def test_a_filtered_page_is_one_range_of_an_index(people: sqlite3.Connection, wanted: Filter, index: str) -> None:
     values = {"before": 9, "status": "x", "failure_reason": "x", "subscription": "x", "limit": 3}
     plan = people.execute("EXPLAIN QUERY PLAN " + _list_query(wanted), values).fetchall()
     assert len(plan) == 1  # a second step would be sorting
@@ -188,9 +184,7 @@ async def test_another_parts_file_is_refused(path: Path) -> None:
         await SqliteFailureStore.open(path)
 
 
-async def test_attributes_are_json_for_people(
-    sqlite_store: SqliteFailureStore, people: sqlite3.Connection
-) -> None:
+async def test_attributes_are_json_for_people(sqlite_store: SqliteFailureStore, people: sqlite3.Connection) -> None:
     await sqlite_store.record(a_failure("1", attributes={"tenant": "Zürich"}))
     [(text,)] = people.execute("SELECT attributes FROM failed_messages")
     assert json.loads(text) == {"tenant": "Zürich"}

@@ -139,6 +139,7 @@ class _FirstBytes(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._port.opened(self._transport)
+        _set_options(self._transport)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._port.first_bytes_seconds, self._transport.abort)
 
@@ -172,7 +173,6 @@ class _Client(asyncio.Protocol):
         self._port = port
         self._transport = transport
         self._upstream: asyncio.Transport | None = None
-        _notice_dead_peer(transport)
         transport.set_write_buffer_limits(BUFFER_BYTES)
 
     def connected(self, upstream: asyncio.Transport, seen: bytes) -> None:
@@ -238,8 +238,9 @@ def _resume(transport: asyncio.Transport | None) -> None:
         transport.resume_reading()
 
 
-def _notice_dead_peer(transport: asyncio.Transport) -> None:
+def _set_options(transport: asyncio.Transport) -> None:
     connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # uvloop does it by itself, asyncio only sometimes
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():
         if hasattr(socket, name):  # not every system has them all

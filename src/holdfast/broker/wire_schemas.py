@@ -18,8 +18,9 @@ PbSchemaSettings: Any = pubsub.SchemaSettings.pb()
 _Type: Any = pb_schema.Schema.Type
 _Encoding: Any = pb_schema.Encoding
 
-# The last two are set by the service; what a client writes there is ignored, as Pub/Sub does.
-_KNOWN_FIELDS = {"name", "type", "definition", "revision_id", "revision_create_time"}
+# The wheel's name of `type` is `type_`. The last two are set by the service; what a client writes there is ignored, as
+# Pub/Sub does.
+_KNOWN_FIELDS = {"name", "type_", "definition", "revision_id", "revision_create_time"}
 
 
 def definition_from_pb(message: Any) -> tuple[str, str]:
@@ -27,13 +28,13 @@ def definition_from_pb(message: Any) -> tuple[str, str]:
     for descriptor, _ in message.ListFields():
         if descriptor.name not in _KNOWN_FIELDS:
             raise Unsupported(f"schema.{descriptor.name}", "this version of Holdfast does not offer it")
-    return _name(_Type, message.type), message.definition
+    return _name(_Type, message.type_), message.definition
 
 
 def schema_to_pb(schema: Schema, full: bool) -> Any:
     """With its newest revision; `full` has the definition too."""
     revision = schema.newest
-    message = PbSchema(name=schema.name, type=_Type[schema.type].value, revision_id=revision.id)
+    message = PbSchema(name=schema.name, type_=_Type[schema.type].value, revision_id=revision.id)
     seconds, nanos = divmod(revision.created_ns, NANOSECONDS)
     message.revision_create_time.seconds, message.revision_create_time.nanos = seconds, nanos
     if full:

@@ -73,7 +73,7 @@ class GoogleTransport:
         return await _created(self._subscriber.create_subscription(request=wrapped, retry=None, timeout=CALL_SECONDS))
 
     async def publish(self, topic: str, message: Message) -> str:
-        wrapped = pubsub.PubsubMessage.wrap(encode(message))
+        wrapped = pubsub.PubsubMessage.deserialize(encode(message))
         response = await _translated(
             self._publisher.publish(topic=topic, messages=[wrapped], retry=None, timeout=CALL_SECONDS)
         )

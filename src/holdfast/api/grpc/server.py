@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NoReturn
 
 import grpc
-from google.rpc import status_pb2
 
 from holdfast import errors
 from holdfast.api.grpc import iam, publisher, subscriber
-from holdfast.api.grpc.details import error_details
-from holdfast.api.grpc.methods import Method, StreamMethod
+from holdfast.api.grpc.methods import LARGEST_REQUEST_BYTES, Method, StreamMethod
+from holdfast.api.grpc.status import status_of
 from holdfast.broker.service import Broker
-
-log = logging.getLogger("holdfast.broker")
-
-# Cloud Pub/Sub takes 10 MB a request and answers INVALID_ARGUMENT above. gRPC must let a little more in, so that the
-# client gets that answer and not a broken connection.
-LARGEST_REQUEST_BYTES = 21_000_000
 
 _OPTIONS = [
     ("grpc.max_receive_message_length", LARGEST_REQUEST_BYTES),
@@ -32,14 +24,7 @@ _OPTIONS = [
 # Streams get this long to end by themselves when the broker stops.
 GRACE_SECONDS = 1.0
 
-_STATUS: Mapping[type[errors.HoldfastError], grpc.StatusCode] = {
-    errors.BadInput: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.NotFound: grpc.StatusCode.NOT_FOUND,
-    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
-    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.Unsupported: grpc.StatusCode.UNIMPLEMENTED,
-    errors.StorageUnavailable: grpc.StatusCode.UNAVAILABLE,
-}
+_CODES: Mapping[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class GrpcServer:
@@ -122,23 +107,10 @@ def _streaming(name: str, method: StreamMethod) -> Callable[..., Any]:
 
 
 async def _abort(name: str, error: Exception, context: grpc.aio.ServicerContext[Any, Any]) -> NoReturn:
-    code = _status_of(error)
-    if code is None:
-        log.error("unexpected error", exc_info=error, extra={"fields": {"method": name}})
-        await context.abort(grpc.StatusCode.INTERNAL, "unexpected error; the broker's log has the details")
-    elif details := error_details(error):
-        status = status_pb2.Status(code=code.value[0], message=str(error))
-        for detail in details:
-            status.details.add().Pack(detail)
-        metadata = (("grpc-status-details-bin", status.SerializeToString()),)
-        await context.abort(code, str(error), metadata)
-    else:
-        await context.abort(code, str(error))
+    status = status_of(error, name)
+    metadata = (("grpc-status-details-bin", status.details),) if status.details else ()
+    await context.abort(_CODES[status.code], status.message, metadata)
     raise AssertionError("abort always raises")
-
-
-def _status_of(error: Exception) -> grpc.StatusCode | None:
-    return next((code for kind, code in _STATUS.items() if isinstance(error, kind)), None)
 
 
 def _serialize(response: Any) -> bytes:

@@ -75,7 +75,8 @@ async def _answer(router: Router[_Route], scope: Scope, receive: Receive) -> Ans
     body = await read_body(scope["headers"], receive)
     request = method.request()
     fill_request(request, route.rule.body, values, query, body)
-    response = await _while_connected(method.handle(request), receive)
+    handling = method.handle(request.SerializeToString() if method.raw else request)
+    response = await _while_connected(handling, receive)
     return json_answer(to_json(_message(route.rule, response), wants_integer_enums(query)))
 
 
@@ -118,7 +119,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _message(rule: Rule, response: Any) -> Any:
-    """Pull makes its response on the wire's own bytes, for gRPC's sake."""
+    """Publish and Pull make their responses of the wire's own bytes, for gRPC's sake."""
     if not isinstance(response, bytes):
         return response
     return getattr(pubsub, f"{rule.method}Response").pb().FromString(response)

@@ -35,8 +35,9 @@ _STANDARD = {
 }
 _INTEGER_ENUMS = "enum-encoding=int"
 
-# json_format wraps each field's error in the one of the field around it.
+# json_format wraps each field's error in the one of the field around it, and sometimes says at the end where it is.
 _WRAPPED = re.compile(r"Failed to parse (\S+) field: ")
+_AT = re.compile(r"\.? at \w+\.([\w.\[\]]*[\w\]])\.*$")
 
 Query = Iterable[tuple[str, str]]
 
@@ -84,8 +85,9 @@ def _fill(message: Any, value: Any) -> None:
 
 def _bad_input(text: str) -> BadInput:
     """'Failed to parse a field: Failed to parse b field: no good..' is a.b: no good."""
-    where = ".".join(_WRAPPED.findall(text))
-    return BadInput(where or "body", _WRAPPED.sub("", text).rstrip("."))
+    exact = _AT.search(text)
+    where = exact[1] if exact else ".".join(_WRAPPED.findall(text))
+    return BadInput(where or "body", _AT.sub("", _WRAPPED.sub("", text)).rstrip("."))
 
 
 def _fill_from_query(message: Any, query: Query) -> None:

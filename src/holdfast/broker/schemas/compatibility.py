@@ -16,11 +16,11 @@ from holdfast.broker.schemas.avro_types import Array, AvroType, Enum, Field, Fix
 from holdfast.broker.schemas.definitions import Compiled
 from holdfast.broker.schemas.proto_messages import ProtoType
 
-# What a reader of one type also reads, besides the type itself.
+# What else reads a type, besides the type itself.
 _PROMOTIONS = {
-    "long": ("int",),
-    "float": ("int", "long"),
-    "double": ("int", "long", "float"),
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
     "string": ("bytes",),
     "bytes": ("string",),
 }
@@ -32,78 +32,89 @@ def incompatibility(new: Compiled, old: Compiled) -> str:
         assert isinstance(old, ProtoType)
         return next(_proto_problems(new.descriptor, old.descriptor), "")
     assert not isinstance(old, ProtoType)
-    if problem := next(_unreadable(new, old), ""):
+    if problem := next(_Reading(new, old).problems(), ""):
         return f"the new revision cannot read the older one's messages: {problem}"
-    if problem := next(_unreadable(old, new), ""):
+    if problem := next(_Reading(old, new).problems(), ""):
         return f"the older revision cannot read the new one's messages: {problem}"
     return ""
 
 
-# Avro. In each pair the reader comes first.
-
-_Pair = tuple[str, AvroType, AvroType]
+# Avro.
 
 
-def _unreadable(reader: AvroType, writer: AvroType) -> Iterator[str]:
-    waiting: list[_Pair] = [("", reader, writer)]
-    seen: set[tuple[int, int]] = set()
-    while waiting:
-        path, reader, writer = waiting.pop()
-        if (id(reader), id(writer)) in seen:
-            continue
-        seen.add((id(reader), id(writer)))
-        yield from _compare(path, reader, writer, waiting)
+class _Reading:
+    """Whether one type reads whatever another wrote. In each pair the reader comes first."""
+
+    def __init__(self, reader: AvroType, writer: AvroType) -> None:
+        self._waiting: list[tuple[str, AvroType, AvroType]] = [("", reader, writer)]
+        self._seen: set[tuple[int, int]] = set()
+        self._branches: dict[int, dict[_Key, AvroType]] = {}  # of each union that reads; a union may have thousands
+
+    def problems(self) -> Iterator[str]:
+        while self._waiting:
+            path, reader, writer = self._waiting.pop()
+            if (id(reader), id(writer)) not in self._seen:
+                self._seen.add((id(reader), id(writer)))
+                yield from self._compare(path, reader, writer)
+
+    def _compare(self, path: str, reader: AvroType, writer: AvroType) -> Iterator[str]:
+        """Gives what is wrong with the two themselves, and lets what is inside them wait."""
+        if isinstance(writer, Union):
+            self._waiting += [(path, reader, branch) for branch in writer.branches]
+        elif isinstance(reader, Union):
+            branch = self._branch(reader, writer)
+            if branch is None:
+                yield f"{path or 'the schema'}: no branch of the union reads {writer.name}"
+            else:
+                self._waiting.append((path, branch, writer))
+        elif _key(reader) not in _readers(writer):
+            yield f"{path or 'the schema'} of type {reader.name} is not compatible with type {writer.name}"
+        elif isinstance(reader, Record) and isinstance(writer, Record):
+            yield from self._compare_records(path, reader, writer)
+        elif isinstance(reader, Array) and isinstance(writer, Array):
+            self._waiting.append((f"{path}[]", reader.items, writer.items))
+        elif isinstance(reader, Map) and isinstance(writer, Map):
+            self._waiting.append((f"{path}{{}}", reader.values, writer.values))
+        elif isinstance(reader, Enum) and isinstance(writer, Enum) and reader.default is None:
+            for symbol in writer.symbols:
+                if symbol not in reader.symbols:
+                    yield f"{path or 'the schema'}: enum {reader.name} has no symbol {symbol} and no default"
+
+    def _branch(self, reader: Union, writer: AvroType) -> AvroType | None:
+        """Avro chooses it by kind and name alone."""
+        if id(reader) not in self._branches:
+            # Reversed, so that of two that are alike the first stays.
+            self._branches[id(reader)] = {_key(branch): branch for branch in reversed(reader.branches)}
+        branches = self._branches[id(reader)]
+        return next((branches[key] for key in _readers(writer) if key in branches), None)
+
+    def _compare_records(self, path: str, reader: Record, writer: Record) -> Iterator[str]:
+        for field in reader.fields.values():
+            inner = f"{path}.{field.name}".lstrip(".")
+            written = _written(field, writer)
+            if written is not None:
+                self._waiting.append((inner, field.type, written.type))
+            elif not field.has_default:
+                yield f"{inner} has no default and is not in the other revision"
 
 
-def _compare(path: str, reader: AvroType, writer: AvroType, waiting: list[_Pair]) -> Iterator[str]:
-    """Yields what is wrong with the two themselves, and adds what is inside them to `waiting`."""
-    if isinstance(writer, Union):
-        waiting += [(path, reader, branch) for branch in writer.branches]
-    elif isinstance(reader, Union):
-        branch = next((branch for branch in reader.branches if _may_read(branch, writer)), None)
-        if branch is None:
-            yield f"{path or 'the schema'}: no branch of the union reads {writer.name}"
-        else:
-            waiting.append((path, branch, writer))
-    elif not _may_read(reader, writer):
-        yield f"{path or 'the schema'} of type {reader.name} is not compatible with type {writer.name}"
-    elif isinstance(reader, Record) and isinstance(writer, Record):
-        yield from _compare_records(path, reader, writer, waiting)
-    elif isinstance(reader, Array) and isinstance(writer, Array):
-        waiting.append((f"{path}[]", reader.items, writer.items))
-    elif isinstance(reader, Map) and isinstance(writer, Map):
-        waiting.append((f"{path}{{}}", reader.values, writer.values))
-    elif isinstance(reader, Enum) and isinstance(writer, Enum) and reader.default is None:
-        for symbol in writer.symbols:
-            if symbol not in reader.symbols:
-                yield f"{path or 'the schema'}: enum {reader.name} has no symbol {symbol} and no default"
-
-
-def _compare_records(path: str, reader: Record, writer: Record, waiting: list[_Pair]) -> Iterator[str]:
-    for field in reader.fields.values():
-        inner = f"{path}.{field.name}".lstrip(".")
-        written = _written(field, writer)
-        if written is not None:
-            waiting.append((inner, field.type, written.type))
-        elif not field.has_default:
-            yield f"{inner} has no default and is not in the other revision"
+_Key = tuple[str, ...]
 
 
 def _written(field: Field, writer: Record) -> Field | None:
     return next((writer.fields[name] for name in (field.name, *field.aliases) if name in writer.fields), None)
 
 
-def _may_read(reader: AvroType, writer: AvroType) -> bool:
-    """By kind and name alone, which is how Avro chooses the branch of a union."""
-    if isinstance(reader, (Record, Enum, Fixed)):
-        if type(reader) is not type(writer) or _short(reader.name) != _short(writer.name):
-            return False
-        return not (isinstance(reader, Fixed) and isinstance(writer, Fixed)) or reader.size == writer.size
-    return reader.name == writer.name or writer.name in _PROMOTIONS.get(reader.name, ())
+def _key(kind: AvroType) -> _Key:
+    """What Avro matches types by: of named ones the kind and the name without its namespace."""
+    if not isinstance(kind, (Record, Enum, Fixed)):
+        return (kind.name,)
+    size = str(kind.size) if isinstance(kind, Fixed) else ""
+    return (type(kind).__name__, kind.name.rpartition(".")[2], size)
 
 
-def _short(name: str) -> str:
-    return name.rpartition(".")[2]
+def _readers(writer: AvroType) -> list[_Key]:
+    return [_key(writer), *((name,) for name in _PROMOTIONS.get(writer.name, ()))]
 
 
 # Protocol Buffers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # An error travels in a response header, which clients limit to 8 kB, and parts of it are text that somebody else wrote.
 LONGEST_TEXT = 500
+LONGEST_PATH = 200  # so that the reason, which comes after it, is still there
 
 
 class _Problem(ValueError):
@@ -18,7 +19,8 @@ class _Problem(ValueError):
 
     @property
     def where(self) -> str:
-        return "".join(reversed(self._path)).lstrip(".")
+        path = "".join(reversed(self._path)).lstrip(".")
+        return path if len(path) <= LONGEST_PATH else f"{path[: LONGEST_PATH // 2]}…{path[-LONGEST_PATH // 2 :]}"
 
     def __str__(self) -> str:
         return shortened(f"{self.where}: {self.why}" if self._path else self.why)

@@ -366,27 +366,27 @@ class MessageLogContract:
 
     @pytest.mark.parametrize("also", get_args(Change))
     async def test_a_commit_that_cannot_be_done_leaves_nothing(self, log: MessageLog, also: type[Change]) -> None:
-        topic, subscription, unused = await new_keys(log, 3)
-        await log.commit([PutTopic(topic, a_topic()), Append(topic, messages(1, 2))])
+        topic, idle, other = [await with_topic(log, 1, 2) for _ in range(3)]
+        subscription, unused = await new_keys(log, 2)
         await log.commit([PutSubscription(subscription, topic, a_subscription(), 1), PutRecord("schema", "old", b"1")])
-        other = await with_topic(log, 1)
         possible: dict[type[Change], Change] = {
             Append: Append(topic, messages(3)),
             Settle: Settle(subscription, 2, ranges_set={3: 4}, failed_set={2: FailedAttempts(1, NOW)}),
             PutTopic: PutTopic(unused, a_topic("new")),
-            DeleteTopic: DeleteTopic(topic),
+            DeleteTopic: DeleteTopic(idle),
             PutSubscription: PutSubscription(unused, topic, a_subscription("new"), 1),
             DeleteSubscription: DeleteSubscription(subscription),
             Reset: Reset(subscription, Progress(2, {3: 4}, {2: FailedAttempts(1, NOW)})),
             PutRecord: PutRecord("schema", "new", b"1"),
             DeleteRecord: DeleteRecord("schema", "old"),
         }
-        before = await everything_in(log, [topic, other])
+        before = await everything_in(log, [idle])
         with pytest.raises(StorageUnavailable):
-            await log.commit([possible[also], Append(other, messages(2, 1))])
-        assert await everything_in(log, [topic, other]) == before
-        await log.commit([possible[also], Append(other, messages(2))])  # and it is no worse for it
-        assert await everything_in(log, [topic, other]) != before
+            await log.commit([possible[also], Append(other, messages(3, 1))])
+        assert await everything_in(log, [idle]) == before
+        changes = [possible[also], Append(other, messages(3))]
+        await log.commit(changes)
+        assert await everything_in(log, [idle]) == before.changed_by(changes)
 
     @pytest.mark.parametrize("repeated", [[2], [3, 2], [3, 3], [1, 2, 3]])
     async def test_a_sequence_is_never_written_twice(self, log: MessageLog, repeated: list[int]) -> None:
