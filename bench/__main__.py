@@ -16,7 +16,7 @@ from pathlib import Path
 from bench import broker, push, report, startup
 from bench.environment import describe_environment
 from bench.figures import Comparison, Part
-from bench.generator import Generator
+from bench.generator import Generator, LoadFailed
 from bench.missing import Missing
 from bench.session import Session
 
@@ -38,10 +38,9 @@ def main() -> int:
         with Session(Generator.build(), HERE / ".scratch", arguments.rounds) as session:
             for name in arguments.parts or PARTS:
                 _run(name, session)
-    except Missing as missing:
-        print(f"bench: {missing}", file=sys.stderr)
+    except (Missing, LoadFailed) as error:
+        print(f"bench: {error}", file=sys.stderr)
         return 1
-    report.write_markdown(RESULTS)
     print(f"\n{report.summary(RESULTS)}\nTable and plots: {os.path.relpath(RESULTS)}")
     return 0
 
@@ -66,6 +65,7 @@ def _run(name: str, session: Session) -> None:
     comparisons = PARTS[name](session)
     seconds = time.monotonic() - started
     report.write_part(RESULTS, Part(name, environment, seconds, comparisons))
+    report.write_markdown(RESULTS)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 60
 
 
 class LoadFailed(Exception):
-    """The generator's own words."""
+    """Its text is one line: what the generator said, or what it should have and did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,12 @@ class Generator:
         words += ["-limit", f"{limit_seconds}s"]
         for name, value in flags.items():
             words += [f"-{name}", str(value)]
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=False, timeout=limit_seconds + PATIENCE_SECONDS
-        )
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, check=False, timeout=limit_seconds + PATIENCE_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise LoadFailed(f"{command}: the load generator did not end in time") from None
         if done.returncode != 0:
             raise LoadFailed(_last_line(done.stderr))
         return Load.from_json(json.loads(done.stdout))

@@ -119,8 +119,9 @@ def holdfast_memory(scratch: Path) -> Server:
 
 
 def google_emulator(scratch: Path) -> Server:
-    """The jar without gcloud around it, which would leave the JVM behind when ended. On few cores and in rounds of
-    seconds, the light collector and compiler were faster than Java's defaults, in every measure."""
+    """The jar without gcloud around it, which would leave the JVM behind when ended. The flags are kind to it: on two
+    cores and in rounds of seconds, Java's default collector and compiler were slower until warm and about the same
+    after, and gcloud's way of starting it is slower still."""
     port = free_port()
     java = shutil.which("java")
     if java is None:

@@ -47,13 +47,14 @@ def _series_of(comparison: Comparison) -> list[Series]:
 
 
 def _title(comparison: Comparison, y: int) -> str:
-    verdict, colour = ("met", FAINT) if comparison.met else ("missed", MISSED)
+    colour = FAINT if comparison.met else MISSED
     better = "more" if comparison.better == "higher" else "less"
     return (
         f'<text x="10" y="{y}" fill="{INK}" font-weight="600">{escape(comparison.title)}'
         f'<tspan dx="6" fill="{FAINT}" font-weight="400">'
         f"({better} is better; bar {comparison.bar.text(comparison.unit)}: "
-        f'</tspan><tspan fill="{colour}">{verdict}</tspan><tspan fill="{FAINT}" font-weight="400">)</tspan></text>'
+        f'</tspan><tspan fill="{colour}">{comparison.verdict}</tspan>'
+        f'<tspan fill="{FAINT}" font-weight="400">)</tspan></text>'
     )
 
 

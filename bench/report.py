@@ -14,8 +14,9 @@ HEAD = """# Benchmark results
 Written by `make bench`; do not edit. Every peer was started in the same run and measured in turn with Holdfast. A
 figure is the median of its rounds, with the smallest and the largest behind it. A ratio says how many times as good as
 the peer Holdfast is, so more is better for rates and times alike. CPU and memory are the server's; a generator that
-uses about as many cores as the machine has would be what was measured, and the notes then say so. Messages have 256
-bytes of data and two attributes, and one subscription waits for them.
+uses about as many cores as the machine has would be what was measured, and the notes then say so. "On a busy machine"
+means that other programs took cores away meanwhile: measure again before believing it. Messages have 256 bytes of data
+and two attributes, and one subscription waits for them.
 """
 
 
@@ -67,7 +68,7 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
             _values(one.peer, one.unit) if one.peer else "",
             _ratio(one),
             one.bar.text(one.unit),
-            "met" if one.met else "**missed**",
+            one.verdict if one.met else f"**{one.verdict}**",
         ]
         for one in comparisons
     ]

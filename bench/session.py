@@ -12,8 +12,11 @@ from typing import Self
 
 from bench import procfs
 from bench.figures import Series
-from bench.generator import Generator, Load
+from bench.generator import Generator, Load, LoadFailed
 from bench.peers import Server
+
+# Of these, a message that does not arrive is a fault, and no rate makes up for it.
+MUST_BE_COMPLETE = {"stream", "push"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class Contestant:
     server: Server
     command: str
     flags: dict[str, int] = field(default_factory=dict)
-    limit_seconds: int = 30
+    limit_seconds: int = 60
 
 
 class Session:
@@ -64,16 +67,17 @@ class Session:
     def _run(self, contestant: Contestant) -> Load:
         server = contestant.server
         procfs.forget_peak_rss(server.pid)
-        try:
-            return self._generator.run(
-                contestant.command,
-                server.port,
-                server.pid,
-                limit_seconds=contestant.limit_seconds,
-                **contestant.flags,
-            )
-        finally:
-            server.wait_until_idle()
+        load = self._generator.run(
+            contestant.command,
+            server.port,
+            server.pid,
+            limit_seconds=contestant.limit_seconds,
+            **contestant.flags,
+        )
+        if contestant.command in MUST_BE_COMPLETE and not load.complete:
+            raise LoadFailed(f"{server.name}: only {load.messages} messages arrived in {load.seconds:.0f} s")
+        server.wait_until_idle()
+        return load
 
     def series(self, contestant: Contestant, loads: Sequence[Load], figure: Callable[[Load], float]) -> Series:
         return Series.of(contestant.server.name, [figure(load) for load in loads], loads, procfs.cores())

@@ -19,9 +19,10 @@ from typing import NamedTuple
 import click
 import pytest
 
-from holdfast.broker import push, subscriptions
+from holdfast.broker import push, subscriptions, wire_resources
 from holdfast.cli.main import cli
-from holdfast.consumer import decode, recent, settle
+from holdfast.consumer import recent, settle
+from holdfast.errors import Unsupported
 from holdfast.model import dead_letter_attributes
 from holdfast.model.failed_message import LEGAL_CHANGES, FailedMessage, FailureStatus
 from holdfast.settings import CONFIG_VARIABLE, Known, known_settings, load_settings
@@ -96,7 +97,7 @@ def test_every_setting_has_a_row_and_every_row_a_setting() -> None:
     assert [*settings_rows()] == [known.key for known in known_settings()]
 
 
-@pytest.mark.parametrize("known", known_settings(), ids=lambda known: known.key)
+@pytest.mark.parametrize("known", [*known_settings()], ids=lambda known: known.key)
 def test_a_row_says_what_the_code_says(known: Known) -> None:
     _, variables, default, doc = settings_rows()[known.key]
     assert quoted(variables) == [name for name in (known.variable, known.other_variable) if name]
@@ -146,7 +147,7 @@ def commands(command: click.Command, path: str) -> Iterator[str]:
         yield path
 
 
-@pytest.mark.parametrize("command", commands(cli, "holdfast"))
+@pytest.mark.parametrize("command", [*commands(cli, "holdfast")])
 def test_every_command_is_mentioned(command: str) -> None:
     told = " ".join(page.read_text(encoding="utf-8") for page in USER_PAGES)
     assert re.search(rf"\b{command}\b", told), f"no page of {[page.name for page in USER_PAGES]} says `{command}`"
@@ -159,25 +160,18 @@ def shown_commands() -> Iterator[tuple[str, list[str]]]:
         for line in block.text.replace("\\\n", " ").splitlines():
             found = re.match(rf"{re.escape(prompt)}(?:[A-Z_]+=\S+ )*(?:\S*/)?holdfast (.*)", line)
             if found:
-                yield f"{block.where} {line}", shlex.split(re.split(r" [|;&>]", found[1])[0])
+                yield f"{block.where} {line}", shlex.split(re.split(r" [|;&>]", found[1])[0], comments=True)
 
 
 @pytest.mark.parametrize(("line", "arguments"), [*shown_commands()], ids=lambda value: str(value)[:80])
 def test_commands_that_are_shown_can_be_typed(line: str, arguments: list[str]) -> None:
     if "--prot" in arguments:  # what a misspelt one leads to
         return
-    parse(cli, "holdfast", arguments)
-
-
-def parse(command: click.Command, name: str, arguments: list[str]) -> None:
-    """Down to the command, without running anything. Raises UsageError for what does not exist."""
-    if arguments in (["--help"], ["--version"]):
-        return
-    context = command.make_context(name, list(arguments))
-    if isinstance(command, click.Group):
-        child_name, child, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-        assert child is not None
-        parse(child, str(child_name), rest)
+    command: click.Command = cli
+    while isinstance(command, click.Group) and not arguments[0].startswith("-"):
+        command, arguments = command.commands[arguments[0]], arguments[1:]
+    if arguments not in (["--help"], ["--version"]):
+        command.make_context(line, [*arguments])  # raises UsageError for what does not exist; runs nothing
 
 
 # Words.
@@ -223,7 +217,6 @@ def test_headers_and_attributes_are_told_as_the_code_names_them() -> None:
 
 def test_failure_reasons_are_told_as_the_code_names_them() -> None:
     sources = " ".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
-    assert decode.UNREADABLE in ARCHITECTURE.read_text(encoding="utf-8")
     for page in PAGES:
         for word in quoted(prose(page)):
             if re.fullmatch(r"[A-Z]+(_[A-Z]+)+", word) and not word.startswith("HOLDFAST_"):
@@ -237,6 +230,31 @@ def test_names_in_backquotes_exist_in_the_code() -> None:
         for word in quoted(prose(page)):
             if re.fullmatch(r"[a-z]+(_[a-z]+)+|([A-Z][a-z]+){2,}", word):
                 assert word in words, f"{page.name}: {word}"
+
+
+def refused(what: str, field: str) -> bool:
+    """Whether a topic, subscription or push config with this field is refused by the field's name."""
+    kinds = {"topic": wire_resources.PbTopic, "subscription": wire_resources.PbSubscription}
+    message = kinds[what]() if what in kinds else wire_resources.PbSubscription().push_config
+    descriptor = message.DESCRIPTOR.fields_by_name[field]
+    if descriptor.is_repeated:
+        getattr(message, field).add()
+    elif descriptor.message_type:
+        getattr(message, field).SetInParent()
+    else:
+        setattr(message, field, "x")
+    read = {"topic": wire_resources.topic_from_pb, "subscription": wire_resources.subscription_from_pb}
+    try:
+        read.get(what, wire_resources.push_from_pb)(message)
+    except Unsupported as error:
+        return error.field == f"{what}.{field}"
+    return False
+
+
+def test_fields_that_are_said_to_be_missing_are_refused() -> None:
+    told = re.findall(r"`(topic|subscription|push_config)\.(\w+)`", section(ROOT / "README.md", "Not there yet"))
+    assert told
+    assert [f"{what}.{field}" for what, field in told if not refused(what, field)] == []
 
 
 # Links and paths.
@@ -293,9 +311,8 @@ PACKAGE_HOSTS = [
         ("repo1", "maven"),
     )
 ]
-OWN_DIRECTORIES = re.compile(
-    r"(?<![\w.~*$}-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me"]) + r")(?![\w.-])"
-)
+_OWN = "|".join("".join(pieces) for pieces in (("wo", "rk"), ("ro", "ot"), ("ho", "me")))
+OWN_DIRECTORIES = re.compile(rf"(?<![\w.~*$}}-])/(?:{_OWN})(?![\w.-])")
 
 
 def tracked_files() -> list[Path]:
@@ -304,7 +321,7 @@ def tracked_files() -> list[Path]:
     if listed.returncode == 0:
         found = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
     else:
-        found = [path for path in ROOT.rglob("*") if not any(part.startswith(".") for part in path.parts)]
+        found = [path for path in ROOT.rglob("*") if not path.relative_to(ROOT).parts[0].startswith(".")]
     return sorted({*found, *PAGES})
 
 

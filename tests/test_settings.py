@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-import subprocess
-import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,8 +11,6 @@ import pytest
 
 from holdfast.errors import SettingError
 from holdfast.settings import Known, Settings, known_settings, load_settings
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +210,12 @@ def test_a_bad_value_in_the_environment(variable: str, text: str, allowed: str) 
         ("[http]\nport = [80]", "http.port", [80], "must be a whole number"),
         ("[http]\nport = 99999", "http.port", 99999, "must be from 0 to 65535"),
         ("[broker.push]\ntimeout_seconds = 0", "broker.push.timeout_seconds", 0, "must be from 0.1 to 600"),
-        ("[consumer.subscription_topic_map]\na = 1", "consumer.subscription_topic_map", {"a": 1}, "must map text to text"),
+        (
+            "[consumer.subscription_topic_map]\na = 1",
+            "consumer.subscription_topic_map",
+            {"a": 1},
+            "must map text to text",
+        ),
     ],
 )
 def test_a_bad_value_in_the_file(text: str, key: str, value: object, allowed: str) -> None:
@@ -297,7 +296,12 @@ def test_a_file_that_is_not_there(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("content", "part"),
-    [(b"[broker\n", "line 1"), (b"a = 1\na = 2\n", "line 2"), (b"\xff\xfe", "is not valid TOML"), (b"a = \x00", "line 1")],
+    [
+        (b"[broker\n", "line 1"),
+        (b"a = 1\na = 2\n", "line 2"),
+        (b"\xff\xfe", "is not valid TOML"),
+        (b"a = \x00", "line 1"),
+    ],
 )
 def test_a_file_that_is_not_toml(content: bytes, part: str) -> None:
     Path("holdfast.toml").write_bytes(content)
@@ -305,21 +309,3 @@ def test_a_file_that_is_not_toml(content: bytes, part: str) -> None:
     assert (error.key, error.value) == ("--config", "holdfast.toml")
     assert "is not valid TOML" in error.allowed
     assert part in error.allowed
-
-
-# The documentation.
-
-
-def test_the_documented_table_is_the_one_of_the_code() -> None:
-    script = [sys.executable, str(ROOT / "scripts" / "settings-table")]
-    table = subprocess.run(script, capture_output=True, encoding="utf-8", timeout=30, check=True).stdout
-    assert len(table.splitlines()) == 2 + len(list(known_settings()))
-    assert table in (ROOT / "docs" / "settings.md").read_text(encoding="utf-8"), (
-        "docs/settings.md is old: run `.venv/bin/python scripts/settings-table --write`"
-    )
-
-
-def test_the_documented_example_loads() -> None:
-    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert from_file(example).general.project == tomllib.loads(example)["project"]

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from holdfast.broker.log import Change, DeleteRecord, PutRecord
 from holdfast.broker.schemas import protoc, registry
 from holdfast.broker.schemas.definitions import AVRO, LARGEST_BYTES, PROTOCOL_BUFFER, Compiled, check_definition, load
-from holdfast.broker.schemas.encoding import BINARY, JSON, check_message
+from holdfast.broker.schemas.encoding import BINARY, JSON, check_message, decoded
 from holdfast.broker.schemas.problems import BadDefinition, DoesNotFit
 from holdfast.broker.schemas.registry import DELETED_SCHEMA, SchemaRegistry, schema_attributes
 from holdfast.broker.wire import PubsubMessage
@@ -690,9 +691,9 @@ async def test_protocol_buffers_need_no_protoc_after_a_restart(
     await schemas.create(NAME, PROTOCOL_BUFFER, PROTO)
     monkeypatch.setattr(protoc, "_CHILD", "import no_such_module")
     again = await reopened(log)
-    again.validate_message(NAME, BINARY, b"\x0a\x01a")
+    await again.validate_message(NAME, BINARY, b"\x0a\x01a")
     with pytest.raises(BadInput, match="message: does not fit the schema: id: "):
-        again.validate_message(NAME, BINARY, b"\x0a\x05a")
+        await again.validate_message(NAME, BINARY, b"\x0a\x05a")
 
 
 async def test_revision_ids_are_eight_hexadecimal_digits_and_never_the_same(
@@ -1058,14 +1059,40 @@ async def test_compiled_definitions_are_kept_and_not_all_of_them(
 
     monkeypatch.setattr(registry, "load", counting)
     await schemas.create(NAME, AVRO, fields("a"))
-    await schemas.create(f"{NAME}2", AVRO, fields("b"))
     for _ in range(3):
         schemas.check_messages(SchemaSettings(NAME), messages(A, A))
     assert loaded == [fields("a")]
-    monkeypatch.setattr(registry, "CACHE_CHARACTERS", len(fields("a")) + 1)
-    schemas.validate_message(f"{NAME}2", JSON, b'{"b": 1}')
+    await schemas.create(f"{NAME}2", AVRO, fields("b"))
+    await schemas.create(f"{NAME}3", AVRO, fields("c"))
+    monkeypatch.setattr(registry, "CACHE_CHARACTERS", 2 * len(fields("a")))  # room for two
+    await schemas.validate_message(f"{NAME}2", JSON, b'{"b": 1}')
+    schemas.check_messages(SchemaSettings(NAME), messages(A))  # used last, so the other one goes
+    await schemas.validate_message(f"{NAME}3", JSON, b'{"c": 1}')
     schemas.check_messages(SchemaSettings(NAME), messages(A))
-    assert loaded == [fields("a"), fields("b"), fields("a")]
+    assert loaded == [fields("a"), fields("b"), fields("c")]
+    await schemas.validate_message(f"{NAME}2", JSON, b'{"b": 1}')
+    assert loaded == [fields("a"), fields("b"), fields("c"), fields("b")]
+
+
+async def test_large_messages_are_checked_without_holding_up_the_rest(
+    schemas: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def noting(encoding: str, data: bytes) -> Any:
+        threads.append(threading.current_thread().name)
+        return decoded(encoding, data)
+
+    monkeypatch.setattr(registry, "decoded", noting)
+    await schemas.create(NAME, AVRO, json.dumps("string"))
+    here = threading.current_thread().name
+    assert await schemas.check_publish(SchemaSettings(NAME), messages(b'"small"')) == ["00000001"]
+    assert threads == [here]
+    large = in_json("x" * 60_000)
+    assert await schemas.check_publish(SchemaSettings(NAME), messages(large, large)) == ["00000001"] * 2
+    assert here not in threads[1:]
+    with pytest.raises(BadInput, match=r"messages\[1\]\.data"):
+        await schemas.check_publish(SchemaSettings(NAME), messages(large, large[:-1]))
 
 
 def test_the_attributes_that_a_message_carries() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +79,7 @@ def stocked(shared_launcher: Launcher) -> Launcher:
 
 
 @pytest.fixture(scope="module")
-def running(stocked: Launcher) -> Iterator[Running]:
+def running(stocked: Launcher) -> Running:
     return stocked.up()
 
 

@@ -453,7 +453,7 @@ def test_tail_ends_when_its_subscription_is_deleted(operator: Operator, pubsub: 
         (["snapshots", "create", "a-snap", "--subscription", "no-such-sub"], "no-such-sub does not exist"),
         (["publish", "no-such-topic", "x"], "topics/no-such-topic does not exist"),
         (["publish", "no-\x1b[31m", "x"], r"\x1b[31m"),
-        (["publish", "any", "x", "--attribute", b"a=\xff"], "attribute_pairs: is not valid UTF-8"),
+        (["publish", "any", "x", "--attribute", b"a=\xff"], "--attribute: is not valid UTF-8"),
         (["pull", "no-such-sub"], "subscriptions/no-such-sub does not exist"),
         (["tail", "no-such-thing"], "projects/local has neither a subscription nor a topic no-such-thing"),
         (["tail", "projects/local/topics/no-such-topic"], "topics/no-such-topic does not exist"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import socket
 import subprocess
 from typing import Any
 
 import pytest
 
 from tests.support import http
-from tests.support.process import HOLDFAST, Launcher, Running, environment
+from tests.support.process import HOLDFAST, START_SECONDS, Launcher, Running, environment
 
 OUTCOMES = ["applied"] * 5 + ["duplicate", "stale_ignored", "poison", "poison"]
 
@@ -27,6 +26,21 @@ def play(launcher: Launcher, up: Running) -> list[dict[str, Any]]:
     assert (done.returncode, done.stderr) == (0, "")
     messages: list[dict[str, Any]] = json.loads(done.stdout)["messages"]
     return messages
+
+
+def type_in(launcher: Launcher, line: str) -> str:
+    """Runs a command as a reader would, who has copied it from the screen."""
+    done = subprocess.run(
+        shlex.split(line),
+        cwd=launcher.cwd,
+        env=environment({"PATH": f"{HOLDFAST.parent}:/usr/bin:/bin"}),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=START_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
 def assert_one_line(done: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -63,25 +77,14 @@ def test_every_outcome_appears_and_again_the_next_time(up: Running, shared_launc
 
 def test_the_command_that_up_prints_works_as_printed(up: Running, shared_launcher: Launcher) -> None:
     """And shows a table, with commands to go on that work too."""
-    printed = shlex.split(up.stdout.splitlines()[-1])
-    done = subprocess.run(
-        printed,
-        cwd=shared_launcher.cwd,
-        env=environment({}),
-        capture_output=True,
-        encoding="utf-8",
-        timeout=30,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    done = type_in(shared_launcher, up.stdout.splitlines()[-1])
+    lines = done.splitlines()
     assert lines[0].split() == ["SENT", "TO", "OUTCOME", "WHERE"]
     outcomes = [next(outcome for outcome in set(OUTCOMES) if f" {outcome} " in line) for line in lines[1:10]]
     assert outcomes == OUTCOMES
-    suggested = [line.split()[1:] for line in lines if line.startswith("  holdfast ")]
-    assert len(suggested) == 2
-    for command in suggested:
-        assert shared_launcher.run(*command).returncode == 0
+    look, list_failures = lines[lines.index("Look for yourself:") + 1 :]
+    assert "checkout" in type_in(shared_launcher, look)
+    assert "DECODE_ERROR" in type_in(shared_launcher, list_failures)
 
 
 def test_holdfast_is_named_as_the_user_can_type_it(launcher: Launcher) -> None:
@@ -90,11 +93,8 @@ def test_holdfast_is_named_as_the_user_can_type_it(launcher: Launcher) -> None:
 
 
 def test_nothing_runs(launcher: Launcher) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    # Closed now, and nobody else's for the moment.
-    url, broker = f"http://127.0.0.1:{port}", f"127.0.0.1:{port}"
-    assert_one_line(launcher.run("demo", "--url", url, "--broker", broker), url, "Is it up?")
+    done = launcher.run("demo", "--url", "http://127.0.0.1:1", "--broker", "127.0.0.1:1")
+    assert_one_line(done, "http://127.0.0.1:1", "Is it up?")
 
 
 def test_the_broker_does_not_answer(up: Running, shared_launcher: Launcher) -> None:

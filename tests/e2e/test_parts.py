@@ -94,7 +94,8 @@ def test_the_desk_makes_only_what_it_needs(launcher: Launcher) -> None:
     desk = launcher.part("desk", "--memory", env={"PUBSUB_EMULATOR_HOST": broker.broker})
     with Pubsub(broker.broker) as pubsub:
         assert pubsub.topics() == {
-            f"{topic}.materializer.dlq" for topic in ("system.events", "market-ticks", "market-bars-1m", "trade-signals")
+            f"{topic}.materializer.dlq"
+            for topic in ("system.events", "market-ticks", "market-bars-1m", "trade-signals")
         }
         pubsub.publish_one(f"{SUBSCRIPTION}.dlq", b"by hand")
     [failure] = eventually(lambda: http.get(f"{desk.url}/api/v1/failures").body["failures"])

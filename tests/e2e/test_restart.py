@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 import socket
 import threading
@@ -37,6 +38,10 @@ def document_ids(launcher: Launcher, collection: str) -> set[str]:
     return {one for (one,) in rows(launcher.data / "documents.db", query, collection)}
 
 
+def are_documents(launcher: Launcher, names: frozenset[str]) -> bool:
+    return names <= document_ids(launcher, "market_ticks")
+
+
 def failed_attempts(launcher: Launcher) -> list[int]:
     return [count for (count,) in rows(launcher.data / "broker.db", "SELECT attempts FROM failed")]
 
@@ -70,9 +75,7 @@ def test_an_open_stream_and_a_silent_endpoint_do_not_hold_it_up(launcher: Launch
         pubsub.subscribe("pushed", "held", push_config={"push_endpoint": endpoint})
 
         def requests() -> Iterator[StreamingPullRequest]:
-            yield StreamingPullRequest(
-                subscription=pubsub.subscription("streamed"), stream_ack_deadline_seconds=60
-            )
+            yield StreamingPullRequest(subscription=pubsub.subscription("streamed"), stream_ack_deadline_seconds=60)
             over.wait(CALL_SECONDS)
 
         try:
@@ -146,7 +149,7 @@ def test_what_was_published_survives_kill_9(launcher: Launcher) -> None:
         expected |= confirmed
 
         up = launcher.up()
-        eventually(lambda: expected <= document_ids(launcher, "market_ticks"))
+        eventually(functools.partial(are_documents, launcher, frozenset(expected)))
         with Pubsub(up.broker) as pubsub:
             while not expected <= audited:
                 received = pubsub.pull("audit", max_messages=1000)
@@ -159,7 +162,11 @@ def publish_until_killed(up: Running, pubsub: Pubsub, prefix: str) -> set[str]:
     """The names of the messages that the broker gave an id to."""
     futures = {
         name: pubsub.publisher.publish(
-            pubsub.topic("market-ticks"), b'{"eventId": "%s"}' % name.encode(), retry=None, timeout=5, name=name
+            pubsub.topic("market-ticks"),
+            b'{"eventId": "%s"}' % name.encode(),
+            retry=None,
+            timeout=CALL_SECONDS,
+            name=name,
         )
         for name in (f"{prefix}-{number}" for number in range(2000))
     }

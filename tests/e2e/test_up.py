@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -84,7 +85,12 @@ def test_a_published_message_becomes_a_document(
     assert by_api.status == 200
     assert (by_api.body["id"], by_api.body["path"]) == (f"local__{service}", path)
     fields = by_api.body["fields"]
-    assert (fields["serviceId"], fields["env"], fields["status"], fields["version"]) == (service, "local", "ok", "1.4.2")
+    assert (fields["serviceId"], fields["env"], fields["status"], fields["version"]) == (
+        service,
+        "local",
+        "ok",
+        "1.4.2",
+    )
     assert fields["updatedAt"] == "2026-03-01T12:00:00Z"
     assert (fields["source"]["topic"], fields["source"]["messageId"]) == ("system.events", message_id)
 
@@ -228,6 +234,6 @@ def test_a_poisonous_message_does_not_hold_up_the_good_ones(
     mixed: list[bytes | dict[str, str]] = [message for one in good for message in (one, b"\xff\x00 not JSON")]
     ids = pubsub.publish("system.events", *mixed)
     for number in range(20):
-        eventually(lambda number=number: document_rows(shared_launcher, f"{service}-{number}"))  # type: ignore[misc]
+        eventually(functools.partial(document_rows, shared_launcher, f"{service}-{number}"))
     for message_id in ids[1::2]:
-        assert len(eventually(lambda wanted=message_id: failures_of(shared_launcher, wanted))) == 1  # type: ignore[misc]
+        assert len(eventually(functools.partial(failures_of, shared_launcher, message_id))) == 1

@@ -37,7 +37,7 @@ class Pubsub:
 
     def close(self) -> None:
         self.publisher.stop()
-        self.publisher.transport.close()
+        self.publisher.transport.close()  # type: ignore[no-untyped-call]
         self.subscriber.close()
 
     def topic(self, topic: str) -> str:
@@ -68,7 +68,7 @@ class Pubsub:
     def publish(self, topic: str, *messages: bytes | Mapping[str, Any], **attributes: str) -> list[str]:
         """Gives the message ids, once the broker has given all of them."""
         sent = [
-            self.publisher.publish(self.topic(topic), as_data(message), timeout=CALL_SECONDS, **attributes)
+            self.publisher.publish(self.topic(topic), as_data(message), "", timeout=CALL_SECONDS, **attributes)  # type: ignore[arg-type]
             for message in messages
         ]
         return [str(future.result(timeout=CALL_SECONDS)) for future in sent]

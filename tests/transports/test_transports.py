@@ -75,6 +75,10 @@ class TestGoogleToGooglesEmulator(TransportContract):
     # It answers a pull that stays empty one second before the client's deadline, and at once when that is nearer.
     answers_early_by_seconds = 1.0
 
+    # It may notice late that a client is gone, and give a message to a call that nobody waits for. That message comes
+    # again after the ack deadline.
+    ended_receives_hold_messages_seconds = 12.0
+
     # It looks and creates in two steps, so that several may be told that they created it.
     creates_subscriptions_once = False
 

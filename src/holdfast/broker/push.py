@@ -161,7 +161,7 @@ class _Sender:
 
     def _settle(self, lease: Lease, result: Answer | NoAnswer) -> None:
         if isinstance(result, Answer) and result.status in ACKNOWLEDGED:
-            self._queue.ack([lease.ack_id])
+            self._queue.ack_later([lease.ack_id])
             return
         failure = failure_of(result, strict=self._strict)
         log.warning(

@@ -57,7 +57,7 @@ class AiohttpPushClient:
         except TimeoutError:
             return NoAnswer("timeout", f"no answer within {timeout_seconds:g} s")
         except aiohttp.ClientConnectorError as error:
-            return NoAnswer("refused", str(error))
+            return NoAnswer("refused", f"cannot connect: {error.os_error}")
         except (aiohttp.ClientError, ValueError, OSError) as error:
             return NoAnswer("failed", f"{type(error).__name__}: {error}")
 

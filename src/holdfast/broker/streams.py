@@ -115,12 +115,14 @@ class PullStream:
     # What the client says.
 
     def ack(self, ack_ids: Sequence[str]) -> None:
+        if not self._queue.config.exactly_once:
+            self._queue.ack_later(ack_ids)
+            return
         stale, saved = self._queue.ack(ack_ids)
-        if self._queue.config.exactly_once:
-            self._unconfirmed += 1
-            task = asyncio.ensure_future(self._confirm_acks(ack_ids, stale, saved))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self._unconfirmed += 1
+        task = asyncio.ensure_future(self._confirm_acks(ack_ids, stale, saved))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _confirm_acks(self, ack_ids: Sequence[str], stale: Sequence[str], saved: Awaitable[None]) -> None:
         good = _without(ack_ids, stale)

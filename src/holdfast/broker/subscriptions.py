@@ -26,7 +26,7 @@ from holdfast.broker.signals import Signal, Timers
 from holdfast.broker.topics import TopicLog
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import BadInput, FailedPrecondition, HoldfastError, StorageUnavailable
-from holdfast.model.resources import Subscription
+from holdfast.model.resources import RetryPolicy, Subscription
 
 log = logging.getLogger("holdfast.broker")
 
@@ -35,6 +35,10 @@ EXPIRY_STEP_NS = NANOSECONDS // 10
 
 # After the log refused our progress, it is offered again after this time.
 SAVE_AGAIN_NS = NANOSECONDS
+
+# Acks that nobody waits for are saved this much later, many at once: an fsync for each would stand in the way of
+# publishes. A crash within that time means some messages come again, as at-least-once delivery allows.
+SAVE_LATER_NS = NANOSECONDS // 50
 
 DeadLetter = Callable[[Subscription, Lease, Failure], Awaitable[None]]
 
@@ -74,6 +78,7 @@ class SubscriptionQueue:
         self._armed_ns: int | None = None
         self._next_save: asyncio.Future[None] | None = None
         self._saving = False
+        self._saves_later = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._arm_for_waiting()
 
@@ -155,6 +160,11 @@ class SubscriptionQueue:
         return lease
 
     # Ending a delivery.
+
+    def ack_later(self, ack_ids: Sequence[str]) -> None:
+        """For callers that do not wait for the disk. Not for exactly-once delivery, which promises that."""
+        self._settle(self._sequences_of(ack_ids))
+        self._save_later()
 
     def ack(self, ack_ids: Sequence[str]) -> tuple[list[str], asyncio.Future[None]]:
         """Gives the ids that are not good any more, and a future that is done once the acks are on disk.
@@ -247,12 +257,10 @@ class SubscriptionQueue:
         self._arm_for_waiting()
 
     def _delay_seconds(self, failures: int, failure: Failure) -> float:
-        policy = self.config.retry
-        delay = (
-            backoff_seconds(policy.minimum_backoff_seconds, policy.maximum_backoff_seconds, failures)
-            if policy
-            else 0.0  # as Pub/Sub: without a retry policy, at once
-        )
+        """Without a retry policy a pull subscription redelivers at once, as Pub/Sub does; a push subscription would
+        then hammer an endpoint that fails, so it backs off all the same."""
+        policy = self.config.retry or (RetryPolicy() if self.config.push else RetryPolicy(0, 0))
+        delay = backoff_seconds(policy.minimum_backoff_seconds, policy.maximum_backoff_seconds, failures)
         return max(delay, failure.retry_after_seconds or 0.0)
 
     def _end_lease(self, lease: Lease) -> None:
@@ -378,6 +386,16 @@ class SubscriptionQueue:
                 self._spawn(self._save_until_saved())
         return self._next_save
 
+    def _save_later(self) -> None:
+        if self._next_save is None and not self._saves_later:
+            self._saves_later = True
+            self._timers.at(self._clock.now_ns() + SAVE_LATER_NS, self._save_now)
+
+    def _save_now(self) -> None:
+        self._saves_later = False
+        if not self.deleted:
+            self._save()
+
     async def _save_until_saved(self) -> None:
         try:
             while (saved := self._next_save) is not None:
@@ -397,14 +415,10 @@ class SubscriptionQueue:
         except StorageUnavailable as error:
             settled.put_back(change)
             saved.set_exception(error)
-            self._timers.at(self._clock.now_ns() + SAVE_AGAIN_NS, self._save_again)
+            self._timers.at(self._clock.now_ns() + SAVE_AGAIN_NS, self._save_now)
         else:
             self._unsaved_acks -= acks
             saved.set_result(None)
-
-    def _save_again(self) -> None:
-        if not self.deleted:
-            self._save()
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

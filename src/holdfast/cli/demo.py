@@ -14,7 +14,7 @@ import click
 
 from holdfast.cli.http import TIMEOUT_SECONDS, get_json_with
 from holdfast.cli.options import config_option, json_option, settings_from
-from holdfast.cli.output import print_json, print_table
+from holdfast.cli.output import myself, print_json, print_table
 from holdfast.clock import NANOSECONDS
 from holdfast.errors import NotFound, StorageUnavailable
 from holdfast.model.message import Message
@@ -156,11 +156,19 @@ async def _failure_of(session: aiohttp.ClientSession, url: str, message_id: str)
     """Within seconds with our broker; in strict mode only after the attempts are spent, which nobody waits for."""
     end = time.monotonic() + 5
     while time.monotonic() < end:
-        for failure in (await get_json_with(session, url, "/api/v1/failures"))["failures"]:
+        for failure in await _failures(session, url):
             if failure["messageId"] == message_id:
                 return int(failure["id"])
         await asyncio.sleep(LOOK_EVERY_SECONDS)
     return None
+
+
+async def _failures(session: aiohttp.ClientSession, url: str) -> list[dict[str, Any]]:
+    try:
+        found: list[dict[str, Any]] = (await get_json_with(session, url, "/api/v1/failures"))["failures"]
+    except NotFound:  # a consumer alone has no desk
+        return []
+    return found
 
 
 def _next_steps(rows: list[dict[str, Any]]) -> list[str]:
@@ -170,6 +178,6 @@ def _next_steps(rows: list[dict[str, Any]]) -> list[str]:
         "first. poison: it can never succeed, so it is on the dead-letter topic and at the desk.",
         "",
         "Look for yourself:",
-        f"  holdfast docs get {document}",
-        "  holdfast failures list",
+        f"  {myself()} docs get {document}",
+        f"  {myself()} failures list",
     ]

@@ -24,6 +24,12 @@ def data_options(command: Command) -> Command:
     return click.option("--data", metavar="DIR", help="Directory for all files.  [default: .holdfast]")(command)
 
 
+def strict_option(command: Command) -> Command:
+    return click.option(
+        "--strict", is_flag=True, default=None, help="Behave exactly as Cloud Pub/Sub, without our additions."
+    )(command)
+
+
 def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(command)
 

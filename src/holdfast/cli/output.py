@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -40,3 +43,14 @@ def _cell(value: object) -> str:
 def printable(text: str) -> str:
     """Control characters of a hostile message must not reach a terminal."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def myself() -> str:
+    """As the user can type it: a virtual environment that is not active needs the path."""
+    program = Path(sys.argv[0])
+    if program.name != "holdfast":
+        return "holdfast"
+    on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
+    if program.parent.absolute() in on_path:
+        return "holdfast"
+    return os.path.relpath(program)

@@ -15,7 +15,8 @@ import uvloop
 
 import holdfast
 from holdfast import wiring
-from holdfast.cli.options import config_option, data_options, settings_from
+from holdfast.cli.options import config_option, data_options, settings_from, strict_option
+from holdfast.cli.output import myself
 from holdfast.settings import Settings
 from holdfast.telemetry import configure_logging
 from holdfast.wiring import Running
@@ -28,6 +29,7 @@ _About = Callable[[Settings, Running], list[str]]
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--broker-port", type=int, help="Port of the Pub/Sub API.  [default: 8085]")
 @click.option("--port", type=int, help="Port of the push endpoint and the HTTP API.  [default: 8080]")
+@strict_option
 @config_option
 def up(
     data: str | None,
@@ -35,6 +37,7 @@ def up(
     host: str | None,
     broker_port: int | None,
     port: int | None,
+    strict: bool | None,
     config: Path | None,
 ) -> None:
     """Run broker, consumer and desk in one process."""
@@ -46,6 +49,7 @@ def up(
         http__host=host,
         broker__port=broker_port,
         http__port=port,
+        broker__strict=strict,
     )
     _run(settings, wiring.running_up(settings), _about_up)
 
@@ -55,6 +59,7 @@ def up(
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port of the Pub/Sub API, gRPC and REST.  [default: 8085]")
 @click.option("--grpc-port", type=int, help="A second port for gRPC alone, served directly.  [default: none]")
+@strict_option
 @config_option
 def broker(
     data: str | None,
@@ -62,11 +67,18 @@ def broker(
     host: str | None,
     port: int | None,
     grpc_port: int | None,
+    strict: bool | None,
     config: Path | None,
 ) -> None:
     """Run the broker alone."""
     settings = settings_from(
-        config, data=data, memory=memory, broker__host=host, broker__port=port, broker__grpc_port=grpc_port
+        config,
+        data=data,
+        memory=memory,
+        broker__host=host,
+        broker__port=port,
+        broker__grpc_port=grpc_port,
+        broker__strict=strict,
     )
     _run(settings, wiring.running_broker(settings), _about_broker)
 
@@ -156,7 +168,7 @@ def _about_up(settings: Settings, running: Running) -> list[str]:
         f"  desk      {_url(settings, running)}/api/v1/failures",
         *_clients_lines(settings, running),
         "Try next, in a second terminal:",
-        f"  {_myself()} demo{_demo_flags(settings, running)}",
+        f"  {myself()} demo{_demo_flags(settings, running)}",
     ]
 
 
@@ -213,14 +225,3 @@ def _demo_flags(settings: Settings, running: Running) -> str:
     if (settings.http.host, running.http_port) != (defaults.http.host, defaults.http.port):
         flags += f" --url {_url(settings, running)}"
     return flags
-
-
-def _myself() -> str:
-    """As the user can type it: a virtual environment that is not active needs the path."""
-    program = Path(sys.argv[0])
-    if program.name != "holdfast":
-        return "holdfast"
-    on_path = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep)]
-    if program.parent.absolute() in on_path:
-        return "holdfast"
-    return os.path.relpath(program)

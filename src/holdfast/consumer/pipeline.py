@@ -67,7 +67,9 @@ class Pipeline:
         self._clock = clock
         self._env = settings.env
         self._routes = Routes(
-            {**(subscription_topics or {}), **settings.subscription_topic_map}, settings.system_events_topic
+            {**(subscription_topics or {}), **settings.subscription_topic_map},
+            settings.system_events_topic,
+            app.topics[0] if len(app.topics) == 1 else "",
         )
         self._dedupe_ns = round(settings.dedupe_days * SECONDS_PER_DAY * NANOSECONDS)
         self._workers = asyncio.Semaphore(settings.max_workers)

@@ -14,11 +14,13 @@ _PAYLOAD_FIELDS = ("topic", "pubsubTopic", "sourceTopic")
 
 
 class Routes:
-    """`subscription_topics` maps a subscription, by full path or short id, to a topic."""
+    """`subscription_topics` maps a subscription, by full path or short id, to a topic. `only_topic` is the one that a
+    consumer with a single handler can mean when nothing tells it."""
 
-    def __init__(self, subscription_topics: Mapping[str, str], system_events_topic: str) -> None:
+    def __init__(self, subscription_topics: Mapping[str, str], system_events_topic: str, only_topic: str = "") -> None:
         self._subscription_topics = subscription_topics
         self._system_events_topic = system_events_topic
+        self._only_topic = only_topic
 
     def topic_of(self, event: Event) -> str:
         """The topic's short id. Raises Poison when nothing tells it."""
@@ -26,6 +28,7 @@ class Routes:
             event.attributes.get("topic")
             or _named_by_payload(event)
             or self._named_by_subscription(event.subscription)
+            or self._only_topic
             or self._guessed_by_shape(event)
         )
         if not topic:

@@ -92,7 +92,7 @@ class Schemas:
         encoding = encoding_from_pb(request.encoding)
         match request.WhichOneof("schema_spec"):
             case "name":
-                self._registry.validate_message(request.name, encoding, request.message)
+                await self._registry.validate_message(request.name, encoding, request.message)
             case "schema":
                 kind, text = definition_from_pb(request.schema)
                 await self._registry.validate_message_with(kind, text, encoding, request.message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any
 
 from holdfast.api.grpc.methods import Method, StreamMethod
@@ -157,11 +157,14 @@ class Call:
             self._calls.end(self._task)
             self._task = None
 
-    def _hold(self, count: int) -> None:
+    def _hold(self, count: int) -> bool:
+        """False when that is too much, and the call is over."""
         self._held += count
         self._calls.held_bytes += count
         if self._calls.held_bytes > MOST_HELD_BYTES:
             self.fail(_TOO_MUCH)
+            return False
+        return True
 
 
 class UnaryCall(Call):
@@ -180,8 +183,7 @@ class UnaryCall(Call):
         if self._over:
             return
         self._chunks.append(chunk)
-        self._hold(len(chunk))
-        if self._held > PREFIX_BYTES:
+        if self._hold(len(chunk)) and self._held > PREFIX_BYTES:
             self._check_length()
 
     def _check_length(self) -> None:
@@ -258,14 +260,15 @@ class StreamCall(Call):
     # Requests.
 
     def data(self, chunk: bytes) -> None:
-        self._to_give_back += len(chunk)
         if self._over:
-            self._taken()
+            self._stream.give_back(len(chunk))
             return
+        self._to_give_back += len(chunk)
         self._buffer += chunk
-        self._hold(len(chunk))
+        if not self._hold(len(chunk)):
+            return
         try:
-            while not self._over and (request := self._next()) is not None:
+            while (request := self._next()) is not None:
                 self._requests.put(request)
         except CallFault as fault:
             self.fail(fault.status)
@@ -286,6 +289,8 @@ class StreamCall(Call):
 
     def _taken(self) -> None:
         """The handler has all requests that are complete, so the client may send more."""
+        if self._over:
+            return
         self._stream.give_back(self._to_give_back)
         self._to_give_back = 0
         self._calls.held_bytes -= self._held - len(self._buffer)
@@ -346,7 +351,7 @@ class StreamCall(Call):
 class Requests(AsyncIterator[Any]):
     """What the client has sent and the handler has not asked for yet. Ends when the client has said all."""
 
-    def __init__(self, taken: Any) -> None:
+    def __init__(self, taken: Callable[[], None]) -> None:
         """`taken` is called when nothing is left."""
         self.waiting: deque[Any] = deque()
         self._taken = taken

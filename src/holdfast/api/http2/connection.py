@@ -16,7 +16,7 @@ from holdfast.api.http2.frames import Code, ConnectionFault, StreamFault
 from holdfast.api.http2.hpack import LARGEST_LIST_BYTES, BadBlock, Header, HeaderDecoder, ListTooLarge
 from holdfast.api.http2.request_head import Malformed, RequestHead, check_trailers, request_head
 from holdfast.api.http2.sending import Sender
-from holdfast.api.http2.streams import WINDOW_BYTES, Receiver, Stream
+from holdfast.api.http2.streams import NOBODY, WINDOW_BYTES, Receiver, Stream
 
 log = logging.getLogger("holdfast.broker")
 
@@ -38,7 +38,9 @@ EMPTY_FRAMES = (20_000, 20_000)
 # Streams that we ended first, on which the client may still be sending.
 _REMEMBERED_STREAMS = 1000
 
-# How long the last bytes of an ended connection may take to leave.
+# A connection that has ended on our side is read on for a moment: closing a socket with bytes unread would take from
+# the client what was said last. If that has not even left, it gets longer.
+READ_ON_SECONDS = 1.0
 LINGER_SECONDS = 5.0
 
 _REMEMBERED_HEADS = 256
@@ -99,6 +101,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Starts with the client's preface."""
+        if self._sender.closed:
+            return
         if self._rest:
             data = self._rest + data
         position = 0 if self._greeted else self._check_preface(data)
@@ -139,7 +143,9 @@ class Connection(asyncio.Protocol):
         if not self._leaving and not self._sender.closed:
             self._leaving = True
             self._sender.write(frames.goaway(self._last_id, Code.NO_ERROR))
-            self._close_if_done()
+            if not self._streams:
+                self._sender.closed = True
+                self._transport.close()
 
     def cut(self) -> None:
         """Requests under way get a last word now."""
@@ -158,13 +164,20 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def _close(self) -> None:
-        """What was written still leaves, but a peer that does not read cannot hold the connection open."""
         if self._sender.closed:
             return
         self._sender.closed = True
         self._drop_streams()
-        self._linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.abort)
-        self._transport.close()
+        self._rest = b""
+        self._transport.write_eof()
+        self._linger = asyncio.get_running_loop().call_later(READ_ON_SECONDS, self._linger_on)
+
+    def _linger_on(self) -> None:
+        if self._transport.get_write_buffer_size():
+            more = LINGER_SECONDS - READ_ON_SECONDS
+            self._linger = asyncio.get_running_loop().call_later(more, self._transport.abort)
+        else:
+            self._transport.abort()
 
     def _close_if_done(self) -> None:
         if self._leaving and not self._streams:
@@ -442,6 +455,7 @@ class Connection(asyncio.Protocol):
             self._sender.write(frames.reset(stream.id, Code.NO_ERROR))
         if self._streams.pop(stream.id, None) is not None:
             self._sender.forget(stream)
+            stream.receiver = NOBODY  # or the two would wait for the garbage collector, for every call
             self._close_if_done()
 
     def _reset(self, stream_id: int, code: Code) -> None:
@@ -456,6 +470,7 @@ class Connection(asyncio.Protocol):
         if stream is not None:
             self._sender.forget(stream)
             stream.receiver.dropped()
+            stream.receiver = NOBODY
             self._close_if_done()
 
     def _remember_cut(self, stream_id: int) -> None:

@@ -21,7 +21,7 @@ _ANY_FORMAT = zlib.MAX_WBITS | 32
 
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
-# A message with an empty text must not be missing a prefix: names and values of the header lists below.
+# Blocks that are always the same.
 RESPONSE_HEAD = hpack.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
 OK_TRAILERS = hpack.encode([(b"grpc-status", b"0")])
 

@@ -68,11 +68,15 @@ class HeaderDecoder:
         position, end = 0, len(block)
         while position < end:
             first = block[position]
-            if first & 0x80:  # name and value are in the table
-                index, position = _integer(block, position, 0x7F)
-                if not index:
-                    raise BadBlock("there is no entry 0")
-                header = table[index]
+            if first > 0x80:  # name and value are in the table
+                if first < 0xFF:  # as nearly always: the number is in this byte
+                    header = table[first & 0x7F]
+                    position += 1
+                else:
+                    index, position = _integer(block, position, 0x7F)
+                    header = table[index]
+            elif first == 0x80:
+                raise BadBlock("there is no entry 0")
             elif first & 0x60 == 0x20:
                 if headers:
                     raise BadBlock("the table's size may change only before the first header")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from holdfast.api.http2.hpack import Header
 
@@ -15,23 +16,18 @@ class Malformed(Exception):
     """Not a request by the rules of HTTP/2."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     method: bytes
     path: bytes
-    content_type: bytes
+    is_grpc: bool
     # What came, unread: "" is no deadline and no compression.
     timeout: bytes
     encoding: bytes
     # -1 when the client did not say.
     content_length: int
 
-    @property
-    def is_grpc(self) -> bool:
-        """Also with a suffix: application/grpc+proto. But application/grpc-web is something else."""
-        kind = self.content_type
-        return kind.startswith(GRPC) and kind[len(GRPC) : len(GRPC) + 1] in (b"", b"+", b";")
 
+_TIMEOUT = b"grpc-timeout"
 
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 
@@ -41,16 +37,25 @@ _FORBIDDEN = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"tra
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _BAD_VALUE = re.compile(rb"[\0\r\n]|\A[ \t]|[ \t]\Z")
 
-# Names that need no further look.
-_COMMON = frozenset(
-    (
-        *(b"content-type", b"user-agent", b"accept-encoding", b"grpc-accept-encoding", b"x-goog-api-client"),
-        *(b"grpc-timeout", b"grpc-encoding", b"x-goog-request-params"),
-    )
-)
+
+def request_head(headers: list[Header]) -> RequestHead:
+    """Clients send the same again and again, except for what is left of their deadline."""
+    for index, (name, _) in enumerate(headers):
+        if name == _TIMEOUT:
+            return _with_deadline(headers, index)
+    return _checked(tuple(headers))
 
 
-def request_head(headers: Iterable[Header]) -> RequestHead:
+def _with_deadline(headers: list[Header], index: int) -> RequestHead:
+    timeout = headers[index][1]
+    if _BAD_VALUE.search(timeout):
+        raise Malformed("a header's value has characters that it must not have")
+    head = _checked((*headers[:index], *headers[index + 1 :]))
+    return RequestHead(head.method, head.path, head.is_grpc, timeout, head.encoding, head.content_length)
+
+
+@lru_cache(256)
+def _checked(headers: tuple[Header, ...]) -> RequestHead:
     found: dict[bytes, bytes] = {}
     pseudo_are_over = False
     for name, value in headers:
@@ -59,8 +64,7 @@ def request_head(headers: Iterable[Header]) -> RequestHead:
                 raise Malformed("a pseudo-header is there twice, or after others")
         else:
             pseudo_are_over = True
-            if name not in _COMMON:
-                check_field(name, value)
+            check_field(name, value)
         if _BAD_VALUE.search(value):
             raise Malformed("a header's value has characters that it must not have")
         found[name] = value
@@ -70,11 +74,16 @@ def request_head(headers: Iterable[Header]) -> RequestHead:
     return RequestHead(
         method,
         path,
-        found.get(b"content-type", b""),
-        found.get(b"grpc-timeout", b""),
+        _is_grpc(found.get(b"content-type", b"")),
+        b"",
         found.get(b"grpc-encoding", b""),
         _content_length(found.get(b"content-length")),
     )
+
+
+def _is_grpc(content_type: bytes) -> bool:
+    """Also with a suffix: application/grpc+proto. But application/grpc-web is something else."""
+    return content_type.startswith(GRPC) and content_type[len(GRPC) : len(GRPC) + 1] in (b"", b"+", b";")
 
 
 def check_trailers(headers: Iterable[Header]) -> None:

@@ -35,6 +35,25 @@ class Receiver(Protocol):
         """The server will not wait any longer: this is the moment for a last word."""
 
 
+class _Nobody:
+    """Takes what comes for a stream that has ended."""
+
+    def data(self, chunk: bytes) -> None:
+        pass
+
+    def ended(self) -> None:
+        pass
+
+    def dropped(self) -> None:
+        pass
+
+    def stopped(self) -> None:
+        pass
+
+
+NOBODY = _Nobody()
+
+
 class Stream:
     # Compared and hashed by identity: two streams are never equal.
     __slots__ = (
@@ -57,7 +76,9 @@ class Stream:
 
     receiver: Receiver
 
-    def __init__(self, stream_id: int, sender: Sender, content_length: int, has_ended: Callable[[Stream], None]) -> None:
+    def __init__(
+        self, stream_id: int, sender: Sender, content_length: int, has_ended: Callable[[Stream], None]
+    ) -> None:
         """`content_length` is -1 where the client did not say. `has_ended` is told when the response is out."""
         self.id = stream_id
         self._id = stream_id.to_bytes(4, "big")

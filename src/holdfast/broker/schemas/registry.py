@@ -12,12 +12,12 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from holdfast.broker.log import Change, DeleteRecord, PutRecord
 from holdfast.broker.schemas.compatibility import incompatibility
 from holdfast.broker.schemas.definitions import AVRO, PROTOCOL_BUFFER, Compiled, Definition, check_definition, load
-from holdfast.broker.schemas.encoding import BINARY, JSON, check_message
+from holdfast.broker.schemas.encoding import BINARY, JSON, check_decoded, check_message, decoded
 from holdfast.broker.schemas.problems import BadDefinition, DoesNotFit
 from holdfast.clock import Clock
 from holdfast.errors import AlreadyExists, BadInput, CorruptData, FailedPrecondition, NotFound
@@ -38,8 +38,13 @@ CACHE_CHARACTERS = 8_000_000
 # Positions of deleted revisions are remembered, because topics may name them; so many, and the oldest are forgotten.
 MOST_GONE = 1000
 
+# A thread is worth it above so many bytes of messages: at worst they take a tenth of a second for each revision.
+LARGE_BYTES = 100_000
+
 # So many definitions are compiled at once: each may be a child process.
 _COMPILING = 2
+
+Result = TypeVar("Result")
 
 Commit: TypeAlias = Callable[[Sequence[Change]], Awaitable[None]]
 CommitDeletion: TypeAlias = Callable[[str, Sequence[Change]], Awaitable[None]]
@@ -97,6 +102,7 @@ class SchemaRegistry:
         # Changes wait for the disk in between; one at a time keeps each from undoing another.
         self._changing = asyncio.Lock()
         self._compiling = asyncio.Semaphore(_COMPILING)
+        self._checking = asyncio.Lock()
 
     # Schemas and revisions. What is given has the wanted revision as its newest.
 
@@ -169,18 +175,19 @@ class SchemaRegistry:
     async def validate_schema(self, kind: str, text: str) -> None:
         await self._checked(kind, text)
 
-    def validate_message(self, name: str, encoding: str, message: bytes) -> None:
+    async def validate_message(self, name: str, encoding: str, message: bytes) -> None:
         """`name` may end with @ and a revision's id; the newest is taken without."""
         _require_encoding("encoding", encoding)
-        self._check_one(self.get(name).newest.definition, encoding, message)
+        await self._check_one(self.get(name).newest.definition, encoding, message)
 
     async def validate_message_with(self, kind: str, text: str, encoding: str, message: bytes) -> None:
         _require_encoding("encoding", encoding)
-        self._check_one(await self._checked(kind, text), encoding, message)
+        await self._check_one(await self._checked(kind, text), encoding, message)
 
-    def _check_one(self, definition: Definition, encoding: str, message: bytes) -> None:
+    async def _check_one(self, definition: Definition, encoding: str, message: bytes) -> None:
+        compiled = self._cache.compiled(definition)
         try:
-            check_message(self._cache.compiled(definition), encoding, message)
+            await self._aside(len(message), lambda: check_message(compiled, encoding, message))
         except DoesNotFit as problem:
             raise BadInput("message", f"does not fit the schema: {problem}") from problem
 
@@ -197,32 +204,38 @@ class SchemaRegistry:
         if not _accepted(schema, settings):
             raise BadInput("schema_settings.first_revision_id", "is newer than last_revision_id")
 
+    async def check_publish(self, settings: SchemaSettings, messages: Sequence[Any]) -> list[str]:
+        """As check_messages, without holding up everybody else where the messages are large. Small ones are checked
+        before the first await, so such publishes keep their order."""
+        check = self._checker(settings, messages)
+        return await self._aside(sum(len(message.data) for message in messages), check)
+
     def check_messages(self, settings: SchemaSettings, messages: Sequence[Any]) -> list[str]:
-        """Gives the id of the revision that each message fits: of those that the topic accepts, the newest."""
+        """`messages` are google.pubsub.v1.PubsubMessage. Gives the id of the revision that each of them fits: of those
+        that the topic accepts, the newest. Raises BadInput for the first that fits none."""
+        return self._checker(settings, messages)()
+
+    def _checker(self, settings: SchemaSettings, messages: Sequence[Any]) -> Callable[[], list[str]]:
+        """Compiles here, so that a thread that runs the rest shares nothing with this one."""
         schema = self._schemas.get(settings.schema)
         if schema is None:
             raise BadInput("topic", "its schema was deleted; give the topic another schema, or none")
-        accepted = _accepted(schema, settings)
+        accepted = [(found.id, self._cache.compiled(found.definition)) for found in _accepted(schema, settings)]
         if not accepted:
             raise BadInput("topic", f"none of the revisions that it accepts of schema {schema.name} is left")
-        return [
-            self._fitting(schema, accepted, settings.encoding, f"messages[{index}].data", message.data)
+        return lambda: [
+            _fitting(schema.name, accepted, settings.encoding, f"messages[{index}].data", message.data)
             for index, message in enumerate(messages)
         ]
 
-    def _fitting(self, schema: Schema, accepted: Sequence[Revision], encoding: str, where: str, data: bytes) -> str:
-        newest_problem = ""
-        for revision in accepted:
-            try:
-                check_message(self._cache.compiled(revision.definition), encoding, data)
-            except DoesNotFit as problem:
-                newest_problem = newest_problem or str(problem)
-            else:
-                return revision.id
-        more = f", nor the {len(accepted) - 1} older ones" if len(accepted) > 1 else ""
-        raise BadInput(where, f"does not fit schema {schema.name}, revision {accepted[0].id}{more}: {newest_problem}")
-
     # Inside.
+
+    async def _aside(self, size: int, work: Callable[[], Result]) -> Result:
+        """On a thread where there is much to look at; one such at a time, so that the rest gets its share."""
+        if size <= LARGE_BYTES:
+            return work()
+        async with self._checking:
+            return await asyncio.to_thread(work)
 
     async def _checked(self, kind: str, text: str) -> Definition:
         if kind not in (AVRO, PROTOCOL_BUFFER):
@@ -293,6 +306,23 @@ def _accepted(schema: Schema, settings: SchemaSettings) -> list[Revision]:
     first = _bound(schema, settings.first_revision, 0)
     last = _bound(schema, settings.last_revision, schema.next_number)
     return [revision for revision in reversed(schema.revisions) if first <= revision.number <= last]
+
+
+def _fitting(name: str, accepted: Sequence[tuple[str, Compiled]], encoding: str, where: str, data: bytes) -> str:
+    newest_problem = ""
+    try:
+        value = decoded(encoding, data)
+    except DoesNotFit as problem:
+        raise BadInput(where, f"does not fit schema {name}: {problem}") from problem
+    for revision_id, compiled in accepted:
+        try:
+            check_decoded(compiled, encoding, value)
+        except DoesNotFit as problem:
+            newest_problem = newest_problem or str(problem)
+        else:
+            return revision_id
+    more = f", nor the {len(accepted) - 1} older ones" if len(accepted) > 1 else ""
+    raise BadInput(where, f"does not fit schema {name}, revision {accepted[0][0]}{more}: {newest_problem}")
 
 
 def _bound(schema: Schema, revision_id: str, default: int) -> int:

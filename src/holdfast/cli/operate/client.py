@@ -78,7 +78,7 @@ def endpoint_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if cloud and broker is not None:
             raise click.UsageError("--cloud and --broker exclude each other.")
-        _refuse_broken_text({"--project": project, "--broker": broker, **options})
+        _refuse_broken_text(click.get_current_context())
         settings = settings_from(config, project=project, emulator_host=broker)
         command(*args, endpoint=_cloud(settings) if cloud else _broker(settings), **options)
 
@@ -109,12 +109,18 @@ def _project_of_credentials() -> str:
     return str(project)
 
 
-def _refuse_broken_text(options: Mapping[str, Any]) -> None:
+def _refuse_broken_text(context: click.Context) -> None:
     """Arguments that are not UTF-8 could not be sent. Payloads may be anything and are not among them."""
-    for name, value in options.items():
-        for text in value if isinstance(value, tuple) else (value,):
-            if isinstance(text, str) and name != "data" and any("\ud800" <= char <= "\udfff" for char in text):
-                raise BadInput(name, "is not valid UTF-8")
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        texts = value if isinstance(value, tuple) else (value,)
+        if parameter.name != "data" and any(isinstance(text, str) and _is_broken(text) for text in texts):
+            raise BadInput(parameter.opts[0], "is not valid UTF-8")
+
+
+def _is_broken(text: str) -> bool:
+    """Python keeps bytes that are not UTF-8 as halves of surrogate pairs."""
+    return any("\ud800" <= char <= "\udfff" for char in text)
 
 
 # Connections.

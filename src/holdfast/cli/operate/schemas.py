@@ -76,8 +76,9 @@ def create_schema(
 @endpoint_options
 def show_schema(endpoint: Endpoint, schema: str, as_json: bool) -> None:
     """Show SCHEMA with its definition; ID@REVISION shows an older one."""
+    path = endpoint.path("schemas", schema)
     with connected(endpoint) as connection:
-        found = connection.schemas.get_schema(name=endpoint.path("schemas", schema), **CALL)
+        found = connection.schemas.get_schema(name=path, **CALL)
     show_one(found, as_json, text="definition")
 
 

@@ -84,8 +84,9 @@ def create_topic(
 @endpoint_options
 def show_topic(endpoint: Endpoint, topic: str, as_json: bool) -> None:
     """Show how TOPIC is configured."""
+    path = endpoint.path("topics", topic)
     with connected(endpoint) as connection:
-        found = connection.publisher.get_topic(topic=endpoint.path("topics", topic), **CALL)
+        found = connection.publisher.get_topic(topic=path, **CALL)
     show_one(found, as_json)
 
 

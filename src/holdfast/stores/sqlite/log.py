@@ -28,7 +28,6 @@ from holdfast.broker.log import (
 )
 from holdfast.broker.topics import SEQUENCE_BITS, message_number
 from holdfast.errors import StorageUnavailable
-from holdfast.errors import StorageUnavailable
 from holdfast.model.resources import Subscription, Topic
 from holdfast.stores.sqlite.database import Database, Schema
 
