@@ -15,6 +15,7 @@ from holdfast.broker import limits, wire
 from holdfast.broker.dead_letter import dead_letter_copy
 from holdfast.broker.leases import Failure, Lease, NoHolder
 from holdfast.broker.log import (
+    Change,
     Contents,
     DeleteRecord,
     DeleteSubscription,
@@ -25,6 +26,7 @@ from holdfast.broker.log import (
     PutSubscription,
     PutTopic,
 )
+from holdfast.broker.schemas.registry import DELETED_SCHEMA, SchemaRegistry, schema_attributes
 from holdfast.broker.signals import Signal, Timers
 from holdfast.broker.snapshots import LIFETIME_SECONDS, SHORTEST_LIFETIME_SECONDS, Snapshot, Snapshots
 from holdfast.broker.subscriptions import SubscriptionQueue
@@ -34,7 +36,7 @@ from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import AlreadyExists, BadInput, FailedPrecondition, NotFound, StaleAckIds
 from holdfast.model.message import Message
 from holdfast.model.names import DELETED_TOPIC, check_project, check_snapshot
-from holdfast.model.resources import PushConfig, Subscription, Topic
+from holdfast.model.resources import PushConfig, SchemaSettings, Subscription, Topic
 from holdfast.settings import BrokerSettings
 
 log = logging.getLogger("holdfast.broker")
@@ -64,6 +66,7 @@ class Broker:
         self._orphans: dict[int, TopicLog] = {}  # deleted topics whose messages a subscription may still read
         self._queues: dict[str, SubscriptionQueue] = {}
         self._snapshots = Snapshots({})
+        self.schemas = self._schema_registry({})
         self._policies: dict[str, bytes] = {}
         self._next_key = 1
         # Creating and deleting wait for the disk in between; one at a time keeps names unique.
@@ -78,6 +81,7 @@ class Broker:
     def _restore(self, contents: Contents) -> None:
         self._next_key = contents.next_key
         self._snapshots = Snapshots(contents.records)
+        self.schemas = self._schema_registry(contents.records)
         self._policies = {name: value for (kind, name), value in contents.records.items() if kind == POLICY}
         by_key: dict[int, TopicLog] = {}
         for stored in contents.topics:
@@ -89,6 +93,9 @@ class Broker:
                 self._topics[stored.topic.name] = topic
         for found in contents.subscriptions:
             self._add_queue(found.key, found.subscription, by_key[found.topic_key], found.progress)
+
+    def _schema_registry(self, records: Mapping[tuple[str, str], bytes]) -> SchemaRegistry:
+        return SchemaRegistry(records, self._log.commit, self._clock, commit_deletion=self._commit_schema_deletion)
 
     async def close(self) -> None:
         """Everything decided so far is on disk at return. The log itself is its owner's to close."""
@@ -103,6 +110,7 @@ class Broker:
         async with self._administration:
             if topic.name in self._topics:
                 raise AlreadyExists(f"topic {topic.name} already exists")
+            self._check_schema_settings(topic)
             key = self._take_key()
             await self._log.commit([PutTopic(key, topic)])
             self._topics[topic.name] = TopicLog(key, topic, 1, self._log, self._cache)
@@ -120,6 +128,8 @@ class Broker:
             topic = self._topic(name)
             changed = change(topic.topic)
             limits.check_topic_config(changed)
+            if changed.schema != topic.topic.schema:
+                self._check_schema_settings(changed)
             await self._log.commit([PutTopic(topic.key, changed)])
             topic.topic = changed
         return changed
@@ -159,7 +169,33 @@ class Broker:
         """`messages` are serialized PubsubMessages. The ids are given once every message is on disk."""
         found = self._topic(topic)
         limits.check_publish(messages, request_bytes)
+        if found.topic.schema is not None:
+            messages = await self._fitting(found.topic.schema, messages)
         return await found.publish(messages, self._clock.now_ns())
+
+    async def _fitting(self, settings: SchemaSettings, messages: Sequence[bytes]) -> list[bytes]:
+        """The messages with the schema attributes that Pub/Sub adds. Raises when one does not fit the schema."""
+        parsed = [wire.PubsubMessage.FromString(message) for message in messages]
+        revisions = await self.schemas.check_publish(settings, parsed)
+        for message, revision in zip(parsed, revisions, strict=True):
+            message.attributes.update(schema_attributes(settings, revision))
+        return [message.SerializeToString() for message in parsed]
+
+    def _check_schema_settings(self, topic: Topic) -> None:
+        if topic.schema is not None:
+            self.schemas.check_settings(topic.schema)
+
+    async def _commit_schema_deletion(self, name: str, changes: Sequence[Change]) -> None:
+        """The topics that had it show `_deleted-schema_` from the same commit on, and refuse messages."""
+        async with self._administration:
+            gone = [
+                topic for topic in self._topics.values() if topic.topic.schema and topic.topic.schema.schema == name
+            ]
+            configs = [replace(topic.topic, schema=SchemaSettings(DELETED_SCHEMA)) for topic in gone]
+            puts = [PutTopic(topic.key, config) for topic, config in zip(gone, configs, strict=True)]
+            await self._log.commit([*changes, *puts])
+            for topic, config in zip(gone, configs, strict=True):
+                topic.topic = config
 
     async def publish_message(self, topic: str, message: Message) -> str:
         encoded = wire.encode(message)
@@ -388,7 +424,11 @@ class Broker:
             await self._log.commit([DeleteRecord(POLICY, resource)])
 
     def _require_resource(self, resource: str) -> None:
-        if resource not in self._topics and resource not in self._queues and not self._snapshots.find(resource):
+        if resource in self._topics or resource in self._queues or self._snapshots.find(resource):
+            return
+        if "/schemas/" in resource:
+            self.schemas.get(resource)  # raises when there is none
+        else:
             raise NotFound(f"{resource} does not exist")
 
     # Cleaning.

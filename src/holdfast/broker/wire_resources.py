@@ -9,6 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.pubsub_v1.types import pubsub
 
 from holdfast.broker.snapshots import Snapshot
+from holdfast.broker.wire_schemas import settings_from_pb, settings_to_pb
 from holdfast.errors import BadInput, Unsupported
 from holdfast.model.resources import (
     DEFAULT_ACK_DEADLINE_SECONDS,
@@ -28,8 +29,8 @@ PbTopic: Any = pubsub.Topic.pb()
 PbSubscription: Any = pubsub.Subscription.pb()
 PbSnapshot: Any = pubsub.Snapshot.pb()
 
-_TOPIC_FIELDS = {"name", "labels", "message_retention_duration"}
-_TOPIC_CHANGES = {"labels", "message_retention_duration"}
+_TOPIC_FIELDS = {"name", "labels", "message_retention_duration", "schema_settings"}
+_TOPIC_CHANGES = {"labels", "message_retention_duration", "schema_settings"}
 _SUBSCRIPTION_FIELDS = {
     "name",
     "topic",
@@ -57,6 +58,7 @@ def topic_from_pb(message: Any) -> Topic:
         message.name,
         dict(message.labels),
         message_retention_seconds=_seconds(message, "message_retention_duration", None),
+        schema=settings_from_pb(message.schema_settings) if message.HasField("schema_settings") else None,
     )
 
 
@@ -64,6 +66,8 @@ def topic_to_pb(topic: Topic) -> Any:
     message = PbTopic(name=topic.name, labels=topic.labels, state=pubsub.Topic.State.ACTIVE)
     if topic.message_retention_seconds is not None:
         message.message_retention_duration.CopyFrom(_duration(topic.message_retention_seconds))
+    if topic.schema is not None:
+        message.schema_settings.CopyFrom(settings_to_pb(topic.schema))
     return message
 
 

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import grpc
 
 from holdfast import errors
-from holdfast.api.grpc import iam, publisher, subscriber
+from holdfast.api.grpc import iam, publisher, schemas, subscriber
 from holdfast.api.grpc.methods import LARGEST_REQUEST_BYTES, Method, StreamMethod
 from holdfast.api.grpc.status import status_of
 from holdfast.broker.service import Broker
@@ -35,6 +35,7 @@ class GrpcServer:
         self.services: Mapping[str, Mapping[str, Method | StreamMethod]] = {
             publisher.SERVICE: self._publisher.methods(),
             subscriber.SERVICE: self._subscriber.methods(),
+            schemas.SERVICE: schemas.Schemas(broker.schemas).methods(),
             iam.SERVICE: iam.Policies(broker).methods(),
         }
         self._server: grpc.aio.Server | None = None
