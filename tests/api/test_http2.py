@@ -154,6 +154,11 @@ async def peer(service: Service) -> AsyncIterator[Peer]:
         yield connected
 
 
+def _without_bytes(value: object) -> str | None:
+    """Names of tests must be short, and the same in every process."""
+    return "bytes" if isinstance(value, bytes) else None
+
+
 async def happens(event: asyncio.Event) -> None:
     async with asyncio.timeout(SECONDS):
         await event.wait()
@@ -243,6 +248,7 @@ async def test_a_stream_without_any_message_still_has_headers_and_trailers(peer:
         ("EchoAll", message(b"hello")[:-1], Status.INTERNAL, "cut short"),
         ("Fail", message(b""), Status.INTERNAL, "the broker's log"),
     ],
+    ids=_without_bytes,
 )
 async def test_a_call_that_cannot_be_done_gets_a_status_and_the_connection_goes_on(
     peer: Peer, method: str, body: bytes, status: Status, text: str
@@ -404,7 +410,7 @@ async def test_a_gzip_bomb_is_refused_before_it_is_unpacked(peer: Peer, method: 
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("packed", [b"nonsense", gzip.compress(b"hello" * 1000)[:-12]])
+@pytest.mark.parametrize("packed", [b"nonsense", gzip.compress(b"hello" * 1000)[:-12]], ids=_without_bytes)
 async def test_what_cannot_be_unpacked_is_an_error(peer: Peer, packed: bytes) -> None:
     body = message(packed, compressed=True)
     await peer.send(peer.opening(1, "Echo", grpc_encoding="gzip"), *data(1, body, last=True))
@@ -590,6 +596,7 @@ async def _send_for_ever(peer: Peer, part: bytes) -> None:
         (frames.reset(9, Code.CANCEL), Code.PROTOCOL_ERROR),
         (frames.window_update(9, 1), Code.PROTOCOL_ERROR),
     ],
+    ids=_without_bytes,
 )
 async def test_a_broken_rule_ends_the_connection_with_its_code(peer: Peer, wrong: bytes, code: Code) -> None:
     await peer.send(wrong)
@@ -661,7 +668,8 @@ async def test_rapid_resets_end_the_connection(service: Service, monkeypatch: py
             await peer.call(stream_id, "Wait")
             await peer.send(frames.reset(stream_id, Code.CANCEL))
         await peer.ends_with(Code.ENHANCE_YOUR_CALM)
-        await happens(service.cancelled)
+        if service.started.is_set():  # a reset may also come before the handler's first step
+            await happens(service.cancelled)
 
 
 async def test_resets_that_we_are_made_to_send_count_too(peer: Peer) -> None:
@@ -681,6 +689,7 @@ async def test_resets_that_we_are_made_to_send_count_too(peer: Peer) -> None:
         frames.frame(frames.PRIORITY, 0, 1, bytes(5)),
         frames.frame(99, 0, 0),
     ],
+    ids=_without_bytes,
 )
 async def test_a_flood_of_frames_without_content_ends_the_connection(service: Service, one: bytes) -> None:
     async with serving(service) as (_, peer, _):

@@ -70,16 +70,23 @@ def _loaded(body: bytes) -> Any:
     if not body.strip():
         return {}
     try:
-        return json.loads(body)
+        value = json.loads(body, parse_constant=_refuse_constant)
+        if b"\\ud" in body or b"\\uD" in body:
+            json.dumps(value, ensure_ascii=False).encode()  # fails for half a surrogate pair, which is no character
+        return value
     except (ValueError, RecursionError) as error:  # ValueError: bad JSON, bad UTF-8, or a number of absurd length
         raise BadInput("body", f"is not valid JSON: {error}") from error
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _fill(message: Any, value: Any) -> None:
     shaped = check_shape(value, message.DESCRIPTOR, "")
     try:
         json_format.ParseDict(shaped, message)
-    except (json_format.ParseError, ValueError, TypeError) as error:
+    except (json_format.ParseError, ValueError, TypeError, OverflowError) as error:
         raise _bad_input(str(error)) from error
 
 
