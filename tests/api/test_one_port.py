@@ -6,6 +6,8 @@ import asyncio
 import os
 import socket
 import ssl
+import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ from google.pubsub_v1.types import pubsub
 
 from holdfast.api.grpc.server import GrpcServer
 from holdfast.api.http.server import listen
-from holdfast.api.port import HTTP2_PREFACE, OnePort, socket_directory
+from holdfast.api.port import HTTP2_PREFACE, LEFTOVER_SECONDS, OnePort, socket_directory
 from holdfast.api.rest.app import rest_app
 from holdfast.api.rest.server import ConnectionServer
 from holdfast.broker.service import Broker
@@ -430,6 +432,23 @@ async def test_without_a_server_the_connection_ends(tmp_path: Path) -> None:
     assert await read_all(reader) == b""
     await closed(writer)
     await one_port.stop()
+
+
+def test_what_a_killed_broker_left_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as short:
+        monkeypatch.setattr("tempfile.tempdir", short)
+        old = time.time() - 2 * LEFTOVER_SECONDS
+        with socket.socket(socket.AF_UNIX) as alive, socket.socket(socket.AF_UNIX) as fresh:
+            made = {name: Path(tempfile.mkdtemp(prefix="holdfast-sockets-")) for name in ("dead", "alive", "fresh")}
+            with socket.socket(socket.AF_UNIX) as dead:
+                dead.bind(str(made["dead"] / "grpc"))
+            alive.bind(str(made["alive"] / "grpc"))
+            alive.listen()
+            fresh.bind(str(made["fresh"] / "grpc"))
+            for name in ("dead", "alive"):
+                os.utime(made[name] / "grpc", (old, old))
+            with socket_directory():
+                assert {name for name, path in made.items() if path.exists()} == {"alive", "fresh"}
 
 
 def test_the_socket_directory_is_private_and_goes_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

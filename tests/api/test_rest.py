@@ -20,15 +20,18 @@ import grpc
 import pytest
 from google.api_core import exceptions
 from google.auth.credentials import AnonymousCredentials
-from google.pubsub_v1 import PublisherClient, SubscriberClient
+from google.pubsub_v1 import PublisherClient, SchemaServiceClient, SubscriberClient
 from google.pubsub_v1.services.publisher import transports as publisher_transports
+from google.pubsub_v1.services.schema_service import transports as schema_transports
 from google.pubsub_v1.services.subscriber import transports as subscriber_transports
 from google.pubsub_v1.types import (
     CreateSchemaRequest,
+    Encoding,
     ListTopicsRequest,
     PublishRequest,
     PubsubMessage,
     Schema,
+    SchemaView,
     Topic,
     UpdateSubscriptionRequest,
     pubsub,
@@ -89,6 +92,7 @@ def project() -> str:
 class Clients:
     publisher: Any
     subscriber: Any
+    schemas: Any
 
     def make(self, project: str, **config: Any) -> tuple[str, str]:
         """A topic and a subscription, both named orders."""
@@ -108,10 +112,15 @@ def over_rest(address: str) -> Clients:
     transports = (
         publisher_transports.PublisherRestTransport(**options),
         subscriber_transports.SubscriberRestTransport(**options),
+        schema_transports.SchemaServiceRestTransport(**options),
     )
     for transport in transports:
         transport._session.trust_env = False  # no proxy, whatever the environment says: it is this machine
-    return Clients(PublisherClient(transport=transports[0]), SubscriberClient(transport=transports[1]))
+    return Clients(
+        PublisherClient(transport=transports[0]),
+        SubscriberClient(transport=transports[1]),
+        SchemaServiceClient(transport=transports[2]),
+    )
 
 
 def over_grpc(address: str) -> Clients:
@@ -119,6 +128,7 @@ def over_grpc(address: str) -> Clients:
     return Clients(
         PublisherClient(transport=publisher_transports.PublisherGrpcTransport(channel=channel)),
         SubscriberClient(transport=subscriber_transports.SubscriberGrpcTransport(channel=channel)),
+        SchemaServiceClient(transport=schema_transports.SchemaServiceGrpcTransport(channel=channel)),
     )
 
 
@@ -128,6 +138,7 @@ def clients(address: str, request: pytest.FixtureRequest) -> Iterator[Clients]:
     yield connected
     connected.publisher.transport.close()
     connected.subscriber.transport.close()
+    connected.schemas.transport.close()
 
 
 # Official clients, the same over both.
@@ -234,6 +245,36 @@ def test_snapshots_and_seek(clients: Clients, project: str) -> None:
     assert clients.pull(subscription) == []
     clients.subscriber.delete_snapshot(snapshot=name, timeout=SECONDS)
     assert list(clients.subscriber.list_snapshots(project=project, timeout=SECONDS)) == []
+
+
+def avro(field: str) -> str:
+    fields = [{"name": field, "type": "string", "default": ""}]
+    return json.dumps({"type": "record", "name": "Order", "fields": fields})
+
+
+def test_schemas(clients: Clients, project: str) -> None:
+    name = f"{project}/schemas/order"
+    schema = {"type_": Schema.Type.AVRO, "definition": avro("id")}
+    created = clients.schemas.create_schema(parent=project, schema=schema, schema_id="order", timeout=SECONDS)
+    assert (created.name, created.type_, created.definition) == (name, Schema.Type.AVRO, avro("id"))
+    changed = clients.schemas.commit_schema(
+        name=name, schema={**schema, "name": name, "definition": avro("number")}, timeout=SECONDS
+    )
+    assert clients.schemas.get_schema(name=name, timeout=SECONDS).revision_id == changed.revision_id
+    (listed,) = clients.schemas.list_schemas(request={"parent": project, "view": SchemaView.FULL}, timeout=SECONDS)
+    assert listed.definition == avro("number")
+    back = clients.schemas.rollback_schema(name=name, revision_id=created.revision_id, timeout=SECONDS)
+    assert back.definition == avro("id")
+    revisions = list(clients.schemas.list_schema_revisions(name=name, timeout=SECONDS))
+    assert [one.revision_id for one in revisions] == [one.revision_id for one in (back, changed, created)]
+    clients.schemas.delete_schema_revision(request={"name": f"{name}@{changed.revision_id}"}, timeout=SECONDS)
+    clients.schemas.validate_schema(parent=project, schema=schema, timeout=SECONDS)
+    message = {"parent": project, "name": name, "message": b'{"id": "1"}', "encoding": Encoding.JSON}
+    clients.schemas.validate_message(request=message, timeout=SECONDS)
+    with pytest.raises(exceptions.BadRequest):
+        clients.schemas.validate_message(request={**message, "message": b"5"}, timeout=SECONDS)
+    clients.schemas.delete_schema(name=name, timeout=SECONDS)
+    assert list(clients.schemas.list_schemas(parent=project, timeout=SECONDS)) == []
 
 
 def test_policies(clients: Clients, project: str) -> None:

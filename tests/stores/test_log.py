@@ -22,8 +22,10 @@ from holdfast.broker.log import (
     PutSubscription,
     PutTopic,
     Settle,
+    StoredMessage,
 )
 from holdfast.errors import StorageUnavailable
+from holdfast.model.resources import Topic
 from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.stores.sqlite import log as sqlite_log
 from holdfast.stores.sqlite.log import SqliteMessageLog
@@ -187,3 +189,18 @@ def failing_inserts(people: sqlite3.Connection, table: str) -> Iterator[None]:
     people.execute(f"CREATE TRIGGER fault AFTER INSERT ON {table} BEGIN SELECT RAISE(ABORT, 'disk on fire'); END")
     yield
     people.execute("DROP TRIGGER fault")
+
+
+async def test_a_large_deleted_topic_goes_in_steps(tmp_path: Path) -> None:
+    log = await SqliteMessageLog.open(tmp_path / "broker.db")
+    key = (await log.load()).next_key
+    await log.commit([PutTopic(key, Topic("projects/p/topics/large"))])
+    await log.commit([Append(key, [StoredMessage(sequence, 1, b"x") for sequence in range(1, 5001)])])
+    await log.commit([DeleteTopic(key)])
+    steps = []
+    while deleted := await log.purge(1000):
+        steps.append(deleted)
+    assert sum(steps) == 3000
+    assert max(steps) == 1000
+    assert await log.read_from(key, 1, 5000, 10) == []
+    await log.close()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,8 +36,13 @@ LINGER_SECONDS = 5.0
 # A client that vanished without a word is noticed after 60 + 4 * 15 seconds.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 
-# A Unix socket's path may have 107 bytes.
-_LONGEST_DIRECTORY = 90
+_PREFIX = "holdfast-sockets-"
+
+# A Unix socket's path may have 107 bytes; ours add about 40 to the directory for temporary files.
+_LONGEST_PARENT = 60
+
+# A directory that is older and has nobody behind its socket was left by a process that was killed.
+LEFTOVER_SECONDS = 60.0
 
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
@@ -44,10 +51,28 @@ ProtocolFactory = Callable[[], asyncio.Protocol]
 def socket_directory() -> Iterator[Path]:
     """For Unix sockets that only this user may open."""
     parent = tempfile.gettempdir()
-    if len(parent.encode()) > _LONGEST_DIRECTORY - len("/holdfast-12345678"):
+    if len(parent.encode()) > _LONGEST_PARENT:
         parent = "/tmp"  # noqa: S108 - the directory made in it has mode 700 and a random name
-    with tempfile.TemporaryDirectory(prefix="holdfast-", dir=parent, ignore_cleanup_errors=True) as directory:
+    _remove_leftovers(Path(parent))
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True) as directory:
         yield Path(directory)
+
+
+def _remove_leftovers(parent: Path) -> None:
+    for path in parent.glob(f"{_PREFIX}*/*"):
+        with suppress(OSError):  # not ours, or just being removed by another one
+            if time.time() - path.stat().st_mtime > LEFTOVER_SECONDS and _is_dead(path):
+                shutil.rmtree(path.parent)
+
+
+def _is_dead(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(0.1)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+    return False
 
 
 class OnePort:

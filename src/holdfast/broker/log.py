@@ -52,7 +52,7 @@ class PutTopic:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic:
-    """Takes the topic's messages with it."""
+    """Nothing reads the topic's messages any more; `purge` frees what a large topic leaves behind."""
 
     key: int
 
@@ -168,6 +168,10 @@ class MessageLog(Protocol):
 
     async def trim(self, topic_key: int, below: int, limit: int) -> int:
         """Deletes at most `limit` of the messages under `below`; gives how many. Small steps never stall publishers."""
+        ...
+
+    async def purge(self, limit: int) -> int:
+        """Deletes at most `limit` messages of deleted topics; gives how many. 0 when there are none."""
         ...
 
     async def close(self) -> None: ...

@@ -435,7 +435,7 @@ class Broker:
 
     async def forget_settled(self, step: int) -> int:
         """Deletes, at most `step` a topic, messages that nobody needs any more; gives how many."""
-        deleted = 0
+        deleted = await self._log.purge(step)
         for topic in [*self._topics.values(), *self._orphans.values()]:
             async with self._administration:  # a subscription that is just being created counts too
                 deleted += await self._log.trim(topic.key, await self._first_needed(topic), step)

@@ -53,6 +53,7 @@ _TABLES = """
         attempts INTEGER NOT NULL, due_ns INTEGER NOT NULL,
         PRIMARY KEY (subscription_key, sequence)
     ) WITHOUT ROWID;
+    CREATE TABLE dropped_topics (key INTEGER PRIMARY KEY);
     CREATE TABLE records (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, name))
 """
 
@@ -79,7 +80,10 @@ PUT_SUBSCRIPTION = """
 """
 RAISE_NEXT_KEY = "UPDATE counters SET value = max(value, ?) WHERE name = 'next_key'"
 DELETE_TOPIC = "DELETE FROM topics WHERE key = ?"
-DELETE_MESSAGES = "DELETE FROM messages WHERE number BETWEEN ? AND ?"
+# A deleted topic's messages go in steps; what a step leaves is remembered here.
+DROP_LATER = "INSERT OR IGNORE INTO dropped_topics (key) VALUES (?)"
+FIND_DROPPED = "SELECT key FROM dropped_topics ORDER BY key LIMIT 1"
+DROPPED = "DELETE FROM dropped_topics WHERE key = ?"
 DELETE_SUBSCRIPTION = "DELETE FROM subscriptions WHERE key = ?"
 DELETE_ACKED = "DELETE FROM acked WHERE subscription_key = ?"
 DELETE_FAILED = "DELETE FROM failed WHERE subscription_key = ?"
@@ -103,6 +107,10 @@ TRIM = """
 """
 
 _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+
+
+# A small topic goes with its deletion; a large one would hold up every publisher.
+DROPPED_AT_ONCE = 2000
 
 
 class SqliteMessageLog:
@@ -137,6 +145,9 @@ class SqliteMessageLog:
     async def trim(self, topic_key: int, below: int, limit: int) -> int:
         return await self._database.submit(lambda connection: _trim(connection, topic_key, below, limit))
 
+    async def purge(self, limit: int) -> int:
+        return await self._database.submit(lambda connection: _purge(connection, limit))
+
     async def close(self) -> None:
         await self._database.close()
 
@@ -159,8 +170,9 @@ def _apply(connection: sqlite3.Connection, change: Change) -> None:
             connection.execute(PUT_TOPIC, (key, json.dumps(topic.to_json())))
             connection.execute(RAISE_NEXT_KEY, (key + 1,))
         case DeleteTopic(key):
-            connection.execute(DELETE_MESSAGES, _whole_topic(key))
             connection.execute(DELETE_TOPIC, (key,))
+            if connection.execute(TRIM, (*_whole_topic(key), DROPPED_AT_ONCE)).rowcount == DROPPED_AT_ONCE:
+                connection.execute(DROP_LATER, (key,))
         case PutSubscription(key, topic_key, subscription, floor):
             connection.execute(PUT_SUBSCRIPTION, (key, topic_key, json.dumps(subscription.to_json()), floor))
             connection.execute(RAISE_NEXT_KEY, (key + 1,))
@@ -198,6 +210,16 @@ def _trim(connection: sqlite3.Connection, topic_key: int, below: int, limit: int
     connection.execute(KEEP_NEXT_SEQUENCE, (last + 1, topic_key))
     bounds = _number(topic_key, 0), _number(topic_key, below - 1), max(limit, 0)
     return connection.execute(TRIM, bounds).rowcount
+
+
+def _purge(connection: sqlite3.Connection, limit: int) -> int:
+    row = connection.execute(FIND_DROPPED).fetchone()
+    if row is None:
+        return 0
+    deleted = connection.execute(TRIM, (*_whole_topic(row[0]), limit)).rowcount
+    if deleted < limit:
+        connection.execute(DROPPED, row)
+    return deleted
 
 
 def _first_since(connection: sqlite3.Connection, topic_key: int, time_ns: int) -> int:
