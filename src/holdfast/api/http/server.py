@@ -21,7 +21,8 @@ BACKLOG = 1024
 def listen(host: str, port: int) -> socket.socket:
     """Takes the port now, so that a taken one is known before anything else starts."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio turns Nagle's delay off only then.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
