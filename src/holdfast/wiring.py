@@ -17,16 +17,13 @@ from typing import Any, Protocol, TypeVar, assert_never
 
 from starlette.routing import Route
 
-from holdfast.api.grpc.server import GrpcServer
 from holdfast.api.http import documents as documents_api
 from holdfast.api.http import failures as failures_api
 from holdfast.api.http import outcomes as outcomes_api
 from holdfast.api.http import push_endpoint
 from holdfast.api.http.app import Check, make_app
 from holdfast.api.http.server import HttpServer, listen
-from holdfast.api.port import OnePort, socket_directory
-from holdfast.api.rest.app import rest_app
-from holdfast.api.rest.server import ConnectionServer
+from holdfast.api.pubsub_server import PubsubServer
 from holdfast.broker.log import MessageLog
 from holdfast.broker.push import PushDelivery
 from holdfast.broker.push_client import AiohttpPushClient
@@ -45,7 +42,7 @@ from holdfast.deadletter.failures import FailureStore
 from holdfast.deadletter.service import Desk
 from holdfast.errors import SettingError
 from holdfast.model.names import subscription_path
-from holdfast.settings import BrokerSettings, Settings
+from holdfast.settings import Settings
 from holdfast.stores.locate import MemoryPlace, Place, SqlitePlace, locate
 from holdfast.stores.memory.documents import MemoryDocumentStore
 from holdfast.stores.memory.failures import MemoryFailureStore
@@ -239,24 +236,11 @@ async def _broker(settings: Settings, clock: Clock) -> AsyncIterator[tuple[Broke
     async with AsyncExitStack() as stack:
         log = await _entered(stack, await _open_log(settings))
         broker = await _entered(stack, await Broker.open(log, clock, settings.broker))
-        port = await _serve(stack, settings.broker, GrpcServer(broker))
+        server = PubsubServer(broker)
+        port = await server.start(settings.broker.host, settings.broker.port, settings.broker.grpc_port or None)
+        stack.push_async_callback(server.stop)
         await stack.enter_async_context(_background(keep_removing(broker, clock)))
         yield broker, port
-
-
-async def _serve(stack: AsyncExitStack, settings: BrokerSettings, grpc: GrpcServer) -> int:
-    """gRPC and REST on one port. They stop in the opposite order, so that no connection is cut while it is in use."""
-    grpc_path = str(stack.enter_context(socket_directory()) / "grpc")
-    one_port = OnePort()
-    stack.push_async_callback(one_port.stop)
-    await grpc.start(settings.host, settings.grpc_port or None, socket_path=grpc_path)
-    stack.push_async_callback(grpc.stop)
-    rest = ConnectionServer(rest_app(grpc.services))
-    await rest.start()
-    stack.push_async_callback(rest.stop)
-    port = await one_port.start(settings.host, settings.port, grpc_path, rest.protocol)
-    stack.callback(one_port.stop_accepting)
-    return port
 
 
 @asynccontextmanager

@@ -8,15 +8,13 @@ import gzip
 import queue
 import tracemalloc
 import zlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
 import hpack as hpack_package
 import pytest
-import uvloop
 from google.cloud import pubsub_v1
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 from google.pubsub_v1.types import PublishRequest, PubsubMessage
@@ -26,7 +24,6 @@ from hypothesis import strategies as st
 
 from holdfast import errors
 from holdfast.api.grpc.methods import LARGEST_REQUEST_BYTES, Method, StreamMethod
-from holdfast.api.grpc.server import GrpcServer
 from holdfast.api.grpc.status import Code as Status
 from holdfast.api.http.server import listen
 from holdfast.api.http2 import budget, connection, frames, hpack
@@ -34,15 +31,8 @@ from holdfast.api.http2.calls import Calls
 from holdfast.api.http2.frames import Code
 from holdfast.api.http2.server import Http2Server
 from holdfast.api.http2.streams import WINDOW_BYTES
-from holdfast.broker.service import Broker
-from holdfast.clock import SystemClock
-from holdfast.settings import BrokerSettings
-from holdfast.stores.sqlite.log import SqliteMessageLog
-
-# The whole suite of the gRPC API runs here too, against this server: `server` below takes the place of the one there.
-from tests.api.test_grpc import *  # noqa: F403
-from tests.api.test_grpc import SECONDS, SUBSCRIPTION, TOPIC, Clients, Server, Stream
 from tests.support.http2_peer import Frame, Peer, data, grow, message
+from tests.support.served_broker import SECONDS, SUBSCRIPTION, TOPIC, Clients, Stream
 
 MIB = 1 << 20
 
@@ -954,34 +944,6 @@ def test_no_frames_break_the_server(sent: list[bytes], cuts: list[int]) -> None:
 
 
 # Official clients.
-
-
-class LeanServer(Server):
-    """A broker served by Http2Server, in uvloop as it is in production."""
-
-    def __init__(self, path: Path) -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(asyncio, "new_event_loop", uvloop.new_event_loop)
-            super().__init__(path)
-
-    async def _serve(self, path: Path) -> None:
-        log = await SqliteMessageLog.open(path)
-        broker = await Broker.open(log, SystemClock(), BrokerSettings())
-        server = Http2Server(GrpcServer(broker).services)
-        listener = listen("127.0.0.1", 0)
-        await server.start(listener)
-        self._ports.put(listener.getsockname()[1])
-        await self._stop.wait()
-        await server.stop(0.1)
-        await broker.close()
-        await log.close()
-
-
-@pytest.fixture  # type: ignore[no-redef]
-def server(tmp_path: Path) -> Iterator[Server]:
-    started = LeanServer(tmp_path / "broker.db")
-    yield started
-    started.stop()
 
 
 def test_ten_megabytes_both_ways(clients: Clients) -> None:

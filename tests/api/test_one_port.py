@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
-import tempfile
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -20,11 +16,9 @@ import pytest
 import uvloop
 from google.pubsub_v1.types import pubsub
 
-from holdfast.api.grpc.server import GrpcServer
 from holdfast.api.http.server import listen
-from holdfast.api.port import HTTP2_PREFACE, LEFTOVER_SECONDS, OnePort, socket_directory
-from holdfast.api.rest.app import rest_app
-from holdfast.api.rest.server import ConnectionServer
+from holdfast.api.http2 import first_bytes
+from holdfast.api.pubsub_server import PubsubServer
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
 from holdfast.errors import PortTaken
@@ -65,32 +59,21 @@ class Running:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Running]:
-    """As the wiring does it, with less patience."""
+    """As the wiring does it."""
     async with AsyncExitStack() as stack:
         log = MemoryMessageLog()
         stack.push_async_callback(log.close)
         broker = await Broker.open(log, SystemClock(), BrokerSettings())
         stack.push_async_callback(broker.close)
-        path = str(stack.enter_context(socket_directory()) / "grpc")
-        one_port = OnePort(FIRST_BYTES_SECONDS)
-        server = GrpcServer(broker)
-        rest = ConnectionServer(rest_app(server.services))
-        await server.start("127.0.0.1", None, socket_path=path)
-        await rest.start()
-        port = await one_port.start("127.0.0.1", 0, path, rest.protocol)
-
-        async def stop() -> None:
-            one_port.stop_accepting()
-            await rest.stop()
-            await server.stop()
-            await one_port.stop()
-
-        stack.push_async_callback(stop)
-        yield Running(port, stop)
+        server = PubsubServer(broker)
+        port = await server.start("127.0.0.1", 0)
+        stack.push_async_callback(server.stop)
+        yield Running(port, server.stop)
 
 
 @pytest.fixture
-async def running() -> AsyncIterator[Running]:
+async def running(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    monkeypatch.setattr(first_bytes, "FIRST_BYTES_SECONDS", FIRST_BYTES_SECONDS)
     async with serving() as running:
         yield running
 
@@ -238,7 +221,7 @@ async def test_a_tls_client_is_told_nothing_and_ends(running: Running) -> None:
     await closed(writer)
 
 
-@pytest.mark.parametrize("sent", [b"", HTTP2_PREFACE[:5]], ids=["nothing", "half a preface"])
+@pytest.mark.parametrize("sent", [b"", PREFACE[:5]], ids=["nothing", "half a preface"])
 async def test_who_stays_silent_is_let_go(running: Running, sent: bytes) -> None:
     reader, writer = await connect(running.port)
     writer.write(sent)
@@ -262,9 +245,13 @@ async def test_half_closed_by_the_client(running: Running) -> None:
     await closed(writer)
 
 
-async def test_a_taken_port_is_told(running: Running) -> None:
-    with pytest.raises(PortTaken, match=f"cannot listen on 127.0.0.1:{running.port}: .* choose another port"):
-        await OnePort().start("127.0.0.1", running.port, "", asyncio.Protocol)
+@pytest.mark.parametrize("which", ["port", "grpc_port"])
+async def test_a_taken_port_is_told(running: Running, which: str) -> None:
+    broker = await Broker.open(MemoryMessageLog(), SystemClock(), BrokerSettings())
+    ports = {"port": 0, "grpc_port": 0} | {which: running.port}
+    with pytest.raises(PortTaken, match=rf"cannot listen on 127\.0\.0\.1:{running.port}: .* choose another port"):
+        await PubsubServer(broker).start("127.0.0.1", **ports)
+    await broker.close()
 
 
 # Stopping.
@@ -304,157 +291,3 @@ async def test_the_direct_port_of_the_wiring() -> None:
         message_id = await direct.publish(b"x")
         assert [item.message.message_id for item in await one.pull()] == [message_id]
         await asyncio.gather(one.channel.close(), direct.channel.close())
-
-
-# The relay alone, with a server of our own behind it.
-
-
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-@asynccontextmanager
-async def relaying_to(serve: Serve) -> AsyncIterator[int]:
-    with socket_directory() as directory:
-        path = directory / "grpc"
-        server = await asyncio.start_unix_server(serve, path)
-        one_port = OnePort(FIRST_BYTES_SECONDS)
-        yield await one_port.start("127.0.0.1", 0, str(path), asyncio.Protocol)
-        one_port.stop_accepting()
-        server.close()
-        await one_port.stop()
-
-
-async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(1 << 16):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
-
-
-async def test_every_byte_arrives_in_order() -> None:
-    data = HTTP2_PREFACE + os.urandom(30_000_000)
-    async with relaying_to(echo) as port:
-        reader, writer = await connect(port)
-        writer.write(data)
-        writer.write_eof()
-        assert await read_all(reader) == data
-        await closed(writer)
-
-
-async def test_a_slow_reader_pauses_the_sender() -> None:
-    total = 60 << 20
-    sent = 0
-    full = asyncio.Event()
-
-    async def send_much(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
-        while sent < total:
-            writer.write(bytes(1 << 16))
-            sent += 1 << 16
-            try:
-                await asyncio.wait_for(writer.drain(), 0.3)
-            except TimeoutError:
-                full.set()
-                await writer.drain()
-        writer.close()
-
-    async with relaying_to(send_much) as port:
-        reader, writer = await connect(port)
-        writer.write(HTTP2_PREFACE)
-        await asyncio.wait_for(full.wait(), SECONDS)
-        assert sent < total / 2
-        assert len(await read_all(reader)) == total
-        await closed(writer)
-
-
-async def test_a_slow_server_pauses_the_client() -> None:
-    total = 60 << 20
-    go_on, counted = asyncio.Event(), asyncio.get_running_loop().create_future()
-
-    async def count(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await go_on.wait()
-        size = 0
-        while data := await reader.read(1 << 16):
-            size += len(data)
-        counted.set_result(size)
-        writer.close()
-
-    async with relaying_to(count) as port:
-        reader, writer = await connect(port)
-        writer.write(HTTP2_PREFACE + bytes(total))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(writer.drain(), 0.5)
-        go_on.set()
-        writer.write_eof()
-        assert await asyncio.wait_for(counted, SECONDS) == total + len(HTTP2_PREFACE)
-        assert await read_all(reader) == b""
-        await closed(writer)
-
-
-async def test_a_client_that_vanishes_ends_the_servers_side() -> None:
-    ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await reader.read()
-        except ConnectionError:
-            pass
-        ended.set_result(True)
-        writer.close()
-
-    async with relaying_to(wait) as port:
-        with socket.create_connection(("127.0.0.1", port)) as client:
-            client.sendall(HTTP2_PREFACE)
-            await asyncio.sleep(0.1)
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # a reset
-        assert await asyncio.wait_for(ended, SECONDS)
-
-
-async def test_a_server_that_ends_sends_its_last_bytes() -> None:
-    async def say_goodbye(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.write(b"x" * 3_000_000)
-        writer.close()
-
-    async with relaying_to(say_goodbye) as port:
-        reader, writer = await connect(port)
-        writer.write(HTTP2_PREFACE)
-        await asyncio.sleep(0.1)
-        assert len(await read_all(reader)) == 3_000_000
-        await closed(writer)
-
-
-async def test_without_a_server_the_connection_ends(tmp_path: Path) -> None:
-    one_port = OnePort()
-    port = await one_port.start("127.0.0.1", 0, str(tmp_path / "nothing"), asyncio.Protocol)
-    reader, writer = await connect(port)
-    writer.write(PREFACE)
-    assert await read_all(reader) == b""
-    await closed(writer)
-    await one_port.stop()
-
-
-def test_what_a_killed_broker_left_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory() as short:
-        monkeypatch.setattr("tempfile.tempdir", short)
-        old = time.time() - 2 * LEFTOVER_SECONDS
-        with socket.socket(socket.AF_UNIX) as alive, socket.socket(socket.AF_UNIX) as fresh:
-            made = {name: Path(tempfile.mkdtemp(prefix="holdfast-sockets-")) for name in ("dead", "alive", "fresh")}
-            with socket.socket(socket.AF_UNIX) as dead:
-                dead.bind(str(made["dead"] / "grpc"))
-            alive.bind(str(made["alive"] / "grpc"))
-            alive.listen()
-            fresh.bind(str(made["fresh"] / "grpc"))
-            for name in ("dead", "alive"):
-                os.utime(made[name] / "grpc", (old, old))
-            with socket_directory():
-                assert {name for name, path in made.items() if path.exists()} == {"alive", "fresh"}
-
-
-def test_the_socket_directory_is_private_and_goes_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with socket_directory() as directory:
-        assert directory.stat().st_mode & 0o777 == 0o700
-    assert not directory.exists()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 30)))
-    with socket_directory() as directory, socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(directory / "grpc"))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import queue
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +15,8 @@ from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrp
 from google.pubsub_v1.types import Encoding, Schema, SchemaView
 
 from holdfast.api.grpc import schemas
-from holdfast.api.grpc.server import _handlers
-from holdfast.broker.schemas.registry import SchemaRegistry
 from holdfast.clock import SystemClock
-from holdfast.stores.sqlite.log import SqliteMessageLog
+from tests.support.served_broker import Server
 
 PROJECT = "projects/proj"
 NAME = f"{PROJECT}/schemas/order"
@@ -35,36 +30,6 @@ def avro(*fields: str) -> str:
     """Fields with defaults, so that any two of these are compatible."""
     described = [{"name": name, "type": "int", "default": 0} for name in fields]
     return json.dumps({"type": "record", "name": "Order", "fields": described})
-
-
-class Server:
-    """A registry over SQLite, and only SchemaService, in an event loop on a thread of its own."""
-
-    def __init__(self, path: Path) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._ports: queue.Queue[int] = queue.Queue()
-        self._thread = threading.Thread(target=lambda: self._loop.run_until_complete(self._serve(path)))
-        self._thread.start()
-        self.address = f"127.0.0.1:{self._ports.get(timeout=SECONDS)}"
-
-    async def _serve(self, path: Path) -> None:
-        log = await SqliteMessageLog.open(path)
-        registry = SchemaRegistry((await log.load()).records, log.commit, SystemClock())
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers([_handlers(schemas.SERVICE, schemas.Schemas(registry).methods())])
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        self._ports.put(port)
-        await self._stop.wait()
-        await server.stop(1)
-        await log.close()
-
-    def stop(self) -> None:
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(SECONDS)
-            self._loop.close()
 
 
 class Client:

@@ -12,9 +12,7 @@ from google.pubsub_v1 import SchemaServiceClient
 from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrpcTransport
 from google.pubsub_v1.types import Encoding, Schema
 
-from tests.api.test_grpc import PROJECT, SECONDS, SUBSCRIPTION, TOPIC, Clients, Server, clients, server
-
-__all__ = ["clients", "server"]  # fixtures
+from tests.support.served_broker import PROJECT, SECONDS, SUBSCRIPTION, TOPIC, Clients, Server
 
 SCHEMA = f"{PROJECT}/schemas/order"
 AVRO = json.dumps(

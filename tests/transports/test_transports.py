@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.api.grpc.server import GrpcServer
+from holdfast.api.pubsub_server import PubsubServer
 from holdfast.broker.log import MessageLog
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
@@ -63,7 +63,7 @@ class TestGoogleToHoldfast(TransportContract):
     @pytest.fixture
     async def transport(self) -> AsyncIterator[Transport]:
         async with AsyncExitStack() as stack:
-            server = GrpcServer(await stack.enter_async_context(running_broker(MemoryMessageLog())))
+            server = PubsubServer(await stack.enter_async_context(running_broker(MemoryMessageLog())))
             port = await server.start("127.0.0.1", 0)
             stack.push_async_callback(server.stop)
             transport = GoogleTransport.connect(f"127.0.0.1:{port}")
