@@ -11,7 +11,7 @@ import importlib
 import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, assert_never
 
@@ -235,7 +235,9 @@ def _check_files(settings: Settings) -> None:
 async def _broker(settings: Settings, clock: Clock) -> AsyncIterator[tuple[Broker, int]]:
     async with AsyncExitStack() as stack:
         log = await _entered(stack, await _open_log(settings))
-        broker = await _entered(stack, await Broker.open(log, clock, settings.broker))
+        # In memory the log is its own cache.
+        broker_settings = replace(settings.broker, cache_megabytes=0) if settings.general.memory else settings.broker
+        broker = await _entered(stack, await Broker.open(log, clock, broker_settings))
         server = PubsubServer(broker)
         port = await server.start(settings.broker.host, settings.broker.port, settings.broker.grpc_port or None)
         stack.push_async_callback(server.stop)

@@ -22,9 +22,11 @@ class TailCache:
     def add(self, topic_key: int, messages: Sequence[StoredMessage]) -> None:
         if not messages:
             return
+        size = sum([len(message.body) for message in messages]) + OVERHEAD_BYTES * len(messages)
+        if size > self._budget:
+            return
         topic = self._topics.setdefault(topic_key, {})
         topic.update(zip(range(messages[0].sequence, messages[-1].sequence + 1), messages, strict=True))
-        size = sum([len(message.body) for message in messages]) + OVERHEAD_BYTES * len(messages)
         self._added.append((topic_key, messages[0].sequence, messages[-1].sequence, size))
         self._size += size
         while self._size > self._budget:

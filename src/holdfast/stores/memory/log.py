@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Sequence
 from typing import assert_never
@@ -81,7 +82,7 @@ class MemoryMessageLog:
     def _apply(self, change: Change) -> None:
         match change:
             case Append(topic_key, messages):
-                self._messages[topic_key].update((message.sequence, message) for message in messages)
+                self._messages[topic_key].update(zip([message.sequence for message in messages], messages, strict=True))
                 self._next_sequence[topic_key] = _next_after(topic_key, self._next_sequence[topic_key], messages)
             case Settle():
                 _settle(self._progress[change.subscription_key], change)
@@ -153,11 +154,12 @@ def _next_after(topic_key: int, following: int, messages: Sequence[StoredMessage
     """The sequence that follows `messages`; `following` is the one that follows what is there, 0 without a topic."""
     if not following:
         raise StorageUnavailable(f"there is no topic {topic_key}")
-    for message in messages:
-        if message.sequence < following:
-            raise StorageUnavailable(f"topic {topic_key} had a message {message.sequence} already")
-        following = message.sequence + 1
-    return following
+    if not messages:
+        return following
+    sequences = [message.sequence for message in messages]
+    if sequences[0] < following or any(map(operator.ge, sequences, sequences[1:])):
+        raise StorageUnavailable(f"topic {topic_key}: sequences must rise, from {following} on")
+    return sequences[-1] + 1
 
 
 def _settle(progress: Progress, change: Settle) -> None:

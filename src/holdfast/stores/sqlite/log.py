@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,10 +30,11 @@ from holdfast.broker.log import (
 from holdfast.broker.topics import SEQUENCE_BITS, message_number
 from holdfast.errors import StorageUnavailable
 from holdfast.model.resources import Subscription, Topic
+from holdfast.stores.sqlite.blocks import decode_block, encode_block
 from holdfast.stores.sqlite.database import Database, Schema
 
-# Messages are clustered by topic and sequence in one integer key, so that appending is writing at the end and reading
-# a topic is a range scan, with no index beside the table.
+# Messages that were published together are one row (blocks.py). Rows are clustered by topic and sequence in one integer
+# key, so that appending is writing at the end and reading a topic is a range scan, with no index beside the table.
 #
 # Keys start at random, so that a broker that begins anew does not give the message ids of the one before it: whoever
 # remembers those, such as a consumer's dedupe marks, would take its messages for duplicates.
@@ -43,7 +45,11 @@ _TABLES = """
     CREATE TABLE subscriptions (
         key INTEGER PRIMARY KEY, topic_key INTEGER NOT NULL, config TEXT NOT NULL, floor INTEGER NOT NULL
     );
-    CREATE TABLE messages (number INTEGER PRIMARY KEY, publish_time_ns INTEGER NOT NULL, body BLOB NOT NULL);
+    CREATE TABLE messages (
+        first INTEGER PRIMARY KEY, last INTEGER NOT NULL, -- topic and sequence of the first and last message in it
+        count INTEGER NOT NULL, publish_time_ns INTEGER NOT NULL, -- of the first
+        block BLOB NOT NULL
+    );
     CREATE TABLE acked (
         subscription_key INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
         PRIMARY KEY (subscription_key, first)
@@ -59,8 +65,8 @@ _TABLES = """
 
 SCHEMA = Schema(application_id=0x48464401, migrations=[_TABLES])
 
-# The hot two: a published message, and how far a subscription has come.
-INSERT_MESSAGE = "INSERT INTO messages (number, publish_time_ns, body) VALUES (?, ?, ?)"
+# The hot two: published messages, and how far a subscription has come.
+INSERT_BLOCK = "INSERT INTO messages (first, last, count, publish_time_ns, block) VALUES (?, ?, ?, ?, ?)"
 SET_FLOOR = "UPDATE subscriptions SET floor = ? WHERE key = ?"
 
 # Nothing may be kept for a topic that was just deleted: nobody would ever delete it again.
@@ -93,18 +99,14 @@ PUT_RECORD = "INSERT OR REPLACE INTO records (kind, name, value) VALUES (?, ?, ?
 DELETE_RECORD = "DELETE FROM records WHERE kind = ? AND name = ?"
 
 # Reading, always a range of the primary key.
-READ_MESSAGES = """
-    SELECT number, publish_time_ns, body FROM messages WHERE number BETWEEN ? AND ? ORDER BY number LIMIT ?
-"""
-READ_TIME = "SELECT number, publish_time_ns FROM messages WHERE number BETWEEN ? AND ? ORDER BY number LIMIT 1"
-READ_LAST = "SELECT number FROM messages WHERE number BETWEEN ? AND ? ORDER BY number DESC LIMIT 1"
+READ_BLOCKS = "SELECT first, count, block FROM messages WHERE first BETWEEN ? AND ? ORDER BY first"
+READ_TIME = "SELECT first, last, publish_time_ns FROM messages WHERE first BETWEEN ? AND ? ORDER BY first LIMIT 1"
+READ_LAST = "SELECT first, last FROM messages WHERE first BETWEEN ? AND ? ORDER BY first DESC LIMIT 1"
 
 # Trimming must not make a topic forget which sequences it has given out.
 KEEP_NEXT_SEQUENCE = "UPDATE topics SET next_sequence = max(next_sequence, ?) WHERE key = ?"
-TRIM = """
-    DELETE FROM messages WHERE number IN
-        (SELECT number FROM messages WHERE number BETWEEN ? AND ? ORDER BY number LIMIT ?)
-"""
+READ_OLDEST = "SELECT first, last, count FROM messages WHERE first BETWEEN ? AND ? ORDER BY first LIMIT 1"
+DELETE_BLOCK = "DELETE FROM messages WHERE first = ?"
 
 _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
@@ -131,9 +133,7 @@ class SqliteMessageLog:
         await self._database.submit(lambda connection: _apply_all(connection, changes))
 
     async def read_from(self, topic_key: int, first: int, last: int, limit: int) -> Sequence[StoredMessage]:
-        bounds = _number(topic_key, first), _number(topic_key, last), max(limit, 0)
-        rows = await self._database.read(lambda connection: connection.execute(READ_MESSAGES, bounds).fetchall())
-        return [StoredMessage(number & _SEQUENCE_MASK, time_ns, body) for number, time_ns, body in rows]
+        return await self._database.read(lambda connection: _read(connection, topic_key, first, last, limit))
 
     async def read_one(self, topic_key: int, sequence: int) -> StoredMessage | None:
         found = await self.read_from(topic_key, sequence, sequence, 1)
@@ -160,10 +160,7 @@ def _apply_all(connection: sqlite3.Connection, changes: Sequence[Change]) -> Non
 def _apply(connection: sqlite3.Connection, change: Change) -> None:
     match change:
         case Append(topic_key, messages):
-            if connection.execute(TOPIC_IS_THERE, (topic_key,)).fetchone() is None:
-                raise StorageUnavailable(f"there is no topic {topic_key}")
-            base = message_number(topic_key, 0)
-            connection.executemany(INSERT_MESSAGE, [(base | m.sequence, m.publish_time_ns, m.body) for m in messages])
+            _append(connection, topic_key, messages)
         case Settle():
             _settle(connection, change)
         case PutTopic(key, topic):
@@ -171,7 +168,7 @@ def _apply(connection: sqlite3.Connection, change: Change) -> None:
             connection.execute(RAISE_NEXT_KEY, (key + 1,))
         case DeleteTopic(key):
             connection.execute(DELETE_TOPIC, (key,))
-            if connection.execute(TRIM, (*_whole_topic(key), DROPPED_AT_ONCE)).rowcount == DROPPED_AT_ONCE:
+            if _delete_messages(connection, key, _SEQUENCE_MASK + 1, DROPPED_AT_ONCE) == DROPPED_AT_ONCE:
                 connection.execute(DROP_LATER, (key,))
         case PutSubscription(key, topic_key, subscription, floor):
             connection.execute(PUT_SUBSCRIPTION, (key, topic_key, json.dumps(subscription.to_json()), floor))
@@ -191,6 +188,24 @@ def _apply(connection: sqlite3.Connection, change: Change) -> None:
             assert_never(change)
 
 
+def _append(connection: sqlite3.Connection, topic_key: int, messages: Sequence[StoredMessage]) -> None:
+    if connection.execute(TOPIC_IS_THERE, (topic_key,)).fetchone() is None:
+        raise StorageUnavailable(f"there is no topic {topic_key}")
+    if not messages:
+        return
+    last = _last_sequence(connection, topic_key)
+    sequences = [message.sequence for message in messages]
+    if (last is not None and sequences[0] <= last) or any(map(operator.ge, sequences, sequences[1:])):
+        raise StorageUnavailable(f"topic {topic_key}: sequences must rise, and be above {last}")
+    _insert_block(connection, topic_key, messages)
+
+
+def _insert_block(connection: sqlite3.Connection, topic_key: int, messages: Sequence[StoredMessage]) -> None:
+    first, last = messages[0], messages[-1]
+    numbers = message_number(topic_key, first.sequence), message_number(topic_key, last.sequence)
+    connection.execute(INSERT_BLOCK, (*numbers, len(messages), first.publish_time_ns, encode_block(messages)))
+
+
 def _settle(connection: sqlite3.Connection, change: Settle) -> None:
     key = change.subscription_key
     if connection.execute(SET_FLOOR, (change.floor, key)).rowcount == 0:
@@ -208,31 +223,82 @@ def _trim(connection: sqlite3.Connection, topic_key: int, below: int, limit: int
     if last is None:
         return 0
     connection.execute(KEEP_NEXT_SEQUENCE, (last + 1, topic_key))
-    bounds = _number(topic_key, 0), _number(topic_key, below - 1), max(limit, 0)
-    return connection.execute(TRIM, bounds).rowcount
+    return _delete_messages(connection, topic_key, below, limit)
+
+
+def _delete_messages(connection: sqlite3.Connection, topic_key: int, below: int, limit: int) -> int:
+    """Of the oldest, those under `below`, at most `limit`. What is left of a block is written again."""
+    deleted = 0
+    bounds = _number(topic_key, 0), _number(topic_key, below - 1)
+    while deleted < limit and (row := connection.execute(READ_OLDEST, bounds).fetchone()) is not None:
+        first, last, count = row
+        if last <= bounds[1] and count <= limit - deleted:
+            connection.execute(DELETE_BLOCK, (first,))
+            deleted += count
+        else:
+            deleted += _cut_block(connection, topic_key, first, below, limit - deleted)
+            break
+    return deleted
+
+
+def _cut_block(connection: sqlite3.Connection, topic_key: int, number: int, below: int, limit: int) -> int:
+    messages = _block_at(connection, number)
+    gone = sum(message.sequence < below for message in messages[:limit])
+    connection.execute(DELETE_BLOCK, (number,))
+    _insert_block(connection, topic_key, messages[gone:])
+    return gone
 
 
 def _purge(connection: sqlite3.Connection, limit: int) -> int:
     row = connection.execute(FIND_DROPPED).fetchone()
     if row is None:
         return 0
-    deleted = connection.execute(TRIM, (*_whole_topic(row[0]), limit)).rowcount
+    deleted = _delete_messages(connection, row[0], _SEQUENCE_MASK + 1, limit)
     if deleted < limit:
         connection.execute(DROPPED, row)
     return deleted
 
 
+def _read(connection: sqlite3.Connection, topic_key: int, first: int, last: int, limit: int) -> Sequence[StoredMessage]:
+    found: list[StoredMessage] = []
+    begin = _block_before(connection, topic_key, first)
+    for number, count, block in connection.execute(READ_BLOCKS, (begin, _number(topic_key, last))):
+        if len(found) >= limit:
+            break
+        messages = decode_block(number & _SEQUENCE_MASK, count, block)
+        found += [message for message in messages if first <= message.sequence <= last]
+    return found[: max(limit, 0)]
+
+
+def _block_before(connection: sqlite3.Connection, topic_key: int, sequence: int) -> int:
+    """Where to begin reading: the block that would hold the sequence, or what comes after it."""
+    number = _number(topic_key, sequence)
+    row = connection.execute(READ_LAST, (_number(topic_key, 0), number)).fetchone()
+    return row[0] if row else number
+
+
+def _block_at(connection: sqlite3.Connection, number: int) -> list[StoredMessage]:
+    ((first, count, block),) = connection.execute(READ_BLOCKS, (number, number)).fetchall()
+    return decode_block(first & _SEQUENCE_MASK, count, block)
+
+
 def _first_since(connection: sqlite3.Connection, topic_key: int, time_ns: int) -> int:
-    """Halves the range of sequences until one is left: forty lookups at most, however large the topic."""
+    """Halves the range of sequences until one is left: forty lookups at most, however large the topic. That finds the
+    first block that begins at or after the time; the one before it may end after it."""
     low, high = 0, _next_sequence(connection, topic_key)
     while low < high:
         middle = (low + high) // 2
         bounds = message_number(topic_key, middle), message_number(topic_key, high - 1)
         row = connection.execute(READ_TIME, bounds).fetchone()
-        if row is None or row[1] >= time_ns:
+        if row is None or row[2] >= time_ns:
             high = middle
         else:
-            low = (row[0] & _SEQUENCE_MASK) + 1
+            low = (row[1] & _SEQUENCE_MASK) + 1
+    if low > 0:
+        before = connection.execute(READ_LAST, (_number(topic_key, 0), _number(topic_key, low - 1))).fetchone()
+        late = [m for m in _block_at(connection, before[0]) if m.publish_time_ns >= time_ns] if before else []
+        if late:
+            return late[0].sequence
     row = connection.execute(READ_TIME, (message_number(topic_key, low), _whole_topic(topic_key)[1])).fetchone()
     return row[0] & _SEQUENCE_MASK if row else _next_sequence(connection, topic_key)
 
@@ -245,7 +311,7 @@ def _next_sequence(connection: sqlite3.Connection, topic_key: int) -> int:
 
 def _last_sequence(connection: sqlite3.Connection, topic_key: int) -> int | None:
     row = connection.execute(READ_LAST, _whole_topic(topic_key)).fetchone()
-    return row[0] & _SEQUENCE_MASK if row else None
+    return row[1] & _SEQUENCE_MASK if row else None
 
 
 def _whole_topic(key: int) -> tuple[int, int]:
