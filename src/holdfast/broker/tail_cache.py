@@ -2,60 +2,79 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from collections.abc import Sequence
 
 from holdfast.broker.log import StoredMessage
 
-# What Python adds to a body: the tuple, the bytes header, the dict entry. Measured, rounded up.
-OVERHEAD_BYTES = 250
+# What Python adds to a body: the tuple, the bytes header, the list entry. Measured, rounded up.
+OVERHEAD_BYTES = 200
+
+# Forgotten publishes are cut off a topic's list in pieces of this many: cutting each alone would move the whole list.
+CUT = 256
+
+
+class _Topic:
+    """Whole publishes, oldest first: `firsts` holds the first sequence of each. Those before `start` are forgotten."""
+
+    def __init__(self) -> None:
+        self.firsts: list[int] = []
+        self.publishes: list[Sequence[StoredMessage]] = []
+        self.start = 0
+
+    def forget_oldest(self) -> None:
+        self.publishes[self.start] = ()
+        self.start += 1
+        if self.start == CUT:
+            del self.firsts[:CUT], self.publishes[:CUT]
+            self.start = 0
 
 
 class TailCache:
     def __init__(self, budget_bytes: int) -> None:
         self._budget = budget_bytes
         self._size = 0
-        self._topics: dict[int, dict[int, StoredMessage]] = {}
-        # Oldest first; eviction works by whole publishes, which is cheaper than by message.
-        self._added: deque[tuple[int, int, int, int]] = deque()
+        self._topics: dict[int, _Topic] = {}
+        self._added: deque[tuple[_Topic, int]] = deque()  # of all topics, oldest first, with their sizes
 
     def add(self, topic_key: int, messages: Sequence[StoredMessage]) -> None:
-        if not messages:
-            return
+        """What was published together: consecutive sequences, above all that the topic had before."""
         size = sum([len(message.body) for message in messages]) + OVERHEAD_BYTES * len(messages)
-        if size > self._budget:
+        if not messages or size > self._budget:
             return
-        topic = self._topics.setdefault(topic_key, {})
-        topic.update(zip(range(messages[0].sequence, messages[-1].sequence + 1), messages, strict=True))
-        self._added.append((topic_key, messages[0].sequence, messages[-1].sequence, size))
+        topic = self._topics.setdefault(topic_key, _Topic())
+        topic.firsts.append(messages[0].sequence)
+        topic.publishes.append(messages)
+        self._added.append((topic, size))
         self._size += size
         while self._size > self._budget:
-            self._evict_oldest()
+            oldest, gone = self._added.popleft()
+            oldest.forget_oldest()
+            self._size -= gone
 
     def run(self, topic_key: int, first: int, end: int, limit: int) -> list[StoredMessage]:
-        """Consecutive messages from `first` on; empty when `first` is not here."""
+        """Consecutive messages from `first` on, up to `end`; empty when `first` is not here."""
         topic = self._topics.get(topic_key)
-        if topic is None:
-            return []
         found: list[StoredMessage] = []
-        for sequence in range(first, min(end, first + limit)):
-            message = topic.get(sequence)
-            if message is None:
+        if topic is None:
+            return found
+        at = bisect.bisect_right(topic.firsts, first) - 1
+        while at >= topic.start and at < len(topic.firsts) and len(found) < limit and first < end:
+            publish = topic.publishes[at]
+            begin = first - topic.firsts[at]
+            piece = publish[begin : begin + min(limit - len(found), end - first)] if begin >= 0 else ()
+            if not piece:  # a gap: the sequences between two publishes were never committed
                 break
-            found.append(message)
+            found += piece
+            first += len(piece)
+            at += 1
         return found
 
     def one(self, topic_key: int, sequence: int) -> StoredMessage | None:
-        return self._topics.get(topic_key, {}).get(sequence)
+        found = self.run(topic_key, sequence, sequence + 1, 1)
+        return found[0] if found else None
 
     def forget_topic(self, topic_key: int) -> None:
+        """Its room is given back as it comes to be the oldest."""
         self._topics.pop(topic_key, None)
-
-    def _evict_oldest(self) -> None:
-        topic_key, first, last, size = self._added.popleft()
-        self._size -= size
-        topic = self._topics.get(topic_key)
-        if topic is None:
-            return
-        for sequence in range(first, last + 1):
-            topic.pop(sequence, None)

@@ -70,7 +70,10 @@ def stored_bodies(messages: Sequence[bytes], ids: Sequence[bytes], publish_time_
 
 def publish_response(ids: Sequence[bytes]) -> bytes:
     """A PublishResponse: message_ids = 1, repeated."""
-    return b"".join([_RECEIVED + varint(len(one)) + one for one in ids])
+    if len(ids[0]) != len(ids[-1]):
+        return b"".join([_RECEIVED + varint(len(one)) + one for one in ids])
+    before_id = _RECEIVED + varint(len(ids[0]))  # the same for all
+    return before_id + before_id.join(ids)
 
 
 def split_publish_request(request: bytes) -> tuple[str, Sequence[bytes]]:

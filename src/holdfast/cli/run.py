@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -142,6 +143,10 @@ def desk(
 
 def _run(settings: Settings, part: AbstractAsyncContextManager[Running], about: _About) -> None:
     configure_logging(settings.general.log_format, settings.general.log_level)
+    # Nothing that a message leaves behind is a cycle; looking for some after every 700 objects took a fifteenth of the
+    # time that publishing takes. What was imported is not looked at again at all.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
     uvloop.run(_until_told(settings, part, about))
 
 

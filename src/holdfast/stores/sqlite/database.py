@@ -226,6 +226,7 @@ def _connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
     )
     try:
         if mode != "ro":
+            connection.execute("PRAGMA page_size = 16384")  # of a new file: what is published together is large
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # an acknowledged change survives a power cut
         connection.execute("PRAGMA temp_store = MEMORY")
