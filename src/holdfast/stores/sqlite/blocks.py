@@ -14,9 +14,14 @@ from holdfast.broker.log import StoredMessage
 
 
 def encode_block(messages: Sequence[StoredMessage]) -> bytes:
+    """Raises ValueError when the sequences do not rise."""
     sequences, times, bodies = zip(*messages, strict=True)
     first, count = sequences[0], len(messages)
-    distances = [sequence - first for sequence in sequences]
+    distances: Sequence[int] = range(count)
+    if sequences != tuple(range(first, first + count)):  # not what the broker sends, but allowed
+        distances = [sequence - first for sequence in sequences]
+        if distances != sorted(set(distances)):
+            raise ValueError("sequences must rise")
     head = struct.pack(f"<{count}I{count}I{count}q", *distances, *map(len, bodies), *times)
     return head + b"".join(bodies)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import operator
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -194,10 +193,12 @@ def _append(connection: sqlite3.Connection, topic_key: int, messages: Sequence[S
     if not messages:
         return
     last = _last_sequence(connection, topic_key)
-    sequences = [message.sequence for message in messages]
-    if (last is not None and sequences[0] <= last) or any(map(operator.ge, sequences, sequences[1:])):
-        raise StorageUnavailable(f"topic {topic_key}: sequences must rise, and be above {last}")
-    _insert_block(connection, topic_key, messages)
+    if last is not None and messages[0].sequence <= last:
+        raise StorageUnavailable(f"topic {topic_key} has sequence {last} already")
+    try:
+        _insert_block(connection, topic_key, messages)
+    except ValueError as error:
+        raise StorageUnavailable(f"topic {topic_key}: {error}") from error
 
 
 def _insert_block(connection: sqlite3.Connection, topic_key: int, messages: Sequence[StoredMessage]) -> None:
