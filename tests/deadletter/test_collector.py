@@ -192,9 +192,7 @@ async def test_a_dead_letter_becomes_a_row_and_is_acked(
     transport: AtLeastOnce, store: Store, clock: WatchedClock
 ) -> None:
     async with collecting(transport, store, clock):
-        await transport.publish(
-            ORDERS, dead_letter("1", **{names.SOURCE_MESSAGE_ID: "source-1", "tenant": "a"})
-        )
+        await transport.publish(ORDERS, dead_letter("1", **{names.SOURCE_MESSAGE_ID: "source-1", "tenant": "a"}))
         await transport.until_acked("1")
     [failure] = await all_rows(store)
     assert failure.message_id == "source-1"
@@ -301,9 +299,7 @@ async def test_after_a_recovery_pauses_are_short_again(
         assert await clock.next_sleep() <= 0.5
 
 
-@pytest.mark.parametrize(
-    "error", [StorageUnavailable("locked"), UnicodeEncodeError("utf-8", "x", 0, 1, "no")]
-)
+@pytest.mark.parametrize("error", [StorageUnavailable("locked"), UnicodeEncodeError("utf-8", "x", 0, 1, "no")])
 async def test_one_row_that_cannot_be_recorded_does_not_hold_up_the_others(
     transport: AtLeastOnce, store: Store, clock: WatchedClock, error: Exception
 ) -> None:
@@ -345,9 +341,7 @@ async def test_a_broken_subscription_is_tried_again_and_leaves_the_others_alone(
         await transport.until_acked("1")
 
 
-async def test_a_nack_that_fails_loses_nothing(
-    transport: AtLeastOnce, store: Store, clock: WatchedClock
-) -> None:
+async def test_a_nack_that_fails_loses_nothing(transport: AtLeastOnce, store: Store, clock: WatchedClock) -> None:
     store.broken = StorageUnavailable("down")
     transport.broken["nack"] = ConnectionError("gone")
     async with collecting(transport, store, clock):
@@ -385,9 +379,7 @@ async def test_it_stops_during_a_pause(transport: AtLeastOnce, store: Store, clo
     assert transport.leased == {}
 
 
-async def test_it_stops_before_it_has_begun(
-    transport: AtLeastOnce, store: Store, clock: WatchedClock
-) -> None:
+async def test_it_stops_before_it_has_begun(transport: AtLeastOnce, store: Store, clock: WatchedClock) -> None:
     async with collecting(transport, store, clock) as collector:
         collector.stop()
     assert transport.receives == 0
@@ -489,9 +481,7 @@ class HastyClock(ManualClock):
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_fails_every_dead_letter_ends_as_one_row(
-    seed: int, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_whatever_fails_every_dead_letter_ends_as_one_row(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     chance = random.Random(seed)
     transport = Unreliable(chance)

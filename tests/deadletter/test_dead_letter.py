@@ -123,9 +123,7 @@ def test_a_huge_error_is_cut() -> None:
     assert len(details.encode()) <= LONGEST_ERROR_DETAILS_BYTES
 
 
-@pytest.mark.parametrize(
-    "told", ["", "a/b", "x" * 300, "goog-x", "1st", "orders\n", "projects/x/subscriptions/y"]
-)
+@pytest.mark.parametrize("told", ["", "a/b", "x" * 300, "goog-x", "1st", "orders\n", "projects/x/subscriptions/y"])
 def test_a_forged_subscription_is_not_believed(told: str) -> None:
     assert row(FULL | {names.SOURCE_SUBSCRIPTION: told}).subscription == "projects/local/subscriptions/orders"
 
@@ -149,9 +147,7 @@ def test_a_topic_that_cannot_be_derived_is_unknown(desk: str) -> None:
     assert row({}, desk=desk).source_topic == "unknown"
 
 
-@pytest.mark.parametrize(
-    "count", ["", "-1", "five", "5.0", "\u0665", "1_000", "9" * 5000, " 5", "9999999999"]
-)
+@pytest.mark.parametrize("count", ["", "-1", "five", "5.0", "\u0665", "1_000", "9" * 5000, " 5", "9999999999"])
 def test_a_forged_count_is_0(count: str) -> None:
     assert row({names.SOURCE_DELIVERY_COUNT: count}).delivery_attempt == 0
 
@@ -171,9 +167,7 @@ def test_a_forged_publish_time_is_the_dead_letters(time: str) -> None:
     assert row({names.SOURCE_PUBLISH_TIME: time}).publish_time_ns == DEAD_LETTERED_AT
 
 
-@pytest.mark.parametrize(
-    ("told", "expected"), [("  ", "DELIVERY_ATTEMPTS_EXHAUSTED"), ("x" * 500, "x" * 100)]
-)
+@pytest.mark.parametrize(("told", "expected"), [("  ", "DELIVERY_ATTEMPTS_EXHAUSTED"), ("x" * 500, "x" * 100)])
 def test_a_reason_is_short_and_never_empty(told: str, expected: str) -> None:
     assert row({names.FAILURE_REASON: told}).failure_reason == expected
 
