@@ -97,8 +97,7 @@ class BrokerSettings:
     )
     grpc_port: int = setting(
         0,
-        "A second port, for gRPC alone. It is served directly, without the relay that lets REST share `broker.port`. "
-        "0 means none.",
+        "A second port, for gRPC alone, where REST must not be reached. 0 means none.",
         check=_PORT,
     )
     strict: bool = setting(

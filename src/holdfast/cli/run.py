@@ -59,7 +59,7 @@ def up(
 @data_options
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=int, help="Port of the Pub/Sub API, gRPC and REST.  [default: 8085]")
-@click.option("--grpc-port", type=int, help="A second port for gRPC alone, served directly.  [default: none]")
+@click.option("--grpc-port", type=int, help="A second port, for gRPC alone.  [default: none]")
 @strict_option
 @config_option
 def broker(
@@ -207,7 +207,7 @@ def _broker_lines(settings: Settings, running: Running) -> list[str]:
     address = f"{settings.broker.host}:{running.broker_port}"
     lines = [f"  broker    {address}  (Pub/Sub API over gRPC and REST, project {settings.general.project}{strict})"]
     if settings.broker.grpc_port:
-        lines.append(f"  gRPC      {settings.broker.host}:{settings.broker.grpc_port}  (without the relay)")
+        lines.append(f"  gRPC      {settings.broker.host}:{settings.broker.grpc_port}  (gRPC alone)")
     return lines
 
 

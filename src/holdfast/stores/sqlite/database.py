@@ -33,10 +33,12 @@ _HEADER_MAGIC = b"SQLite format 3\x00"
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """`application_id` marks the file as ours; migration n brings a file from version n to n + 1. Forward only."""
+    """`application_id` marks the file as ours; migration n brings a file from version n to n + 1. Forward only.
+    `page_bytes` is for a new file: larger where values are large."""
 
     application_id: int
     migrations: Sequence[str]
+    page_bytes: int = 4096
 
     @property
     def version(self) -> int:
@@ -205,7 +207,7 @@ def _prepare(path: Path, schema: Schema) -> None:
     if check(path, schema):
         _require_writable(path)
     try:
-        connection = _connect(path)
+        connection = _connect(path, page_bytes=schema.page_bytes)
     except sqlite3.OperationalError as error:
         raise DataDirectoryError(f"cannot open {path}: {error}. Check that it is a writable file") from error
     try:
@@ -216,7 +218,7 @@ def _prepare(path: Path, schema: Schema) -> None:
         connection.close()
 
 
-def _connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
+def _connect(path: Path, mode: str = "rwc", page_bytes: int = 4096) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -226,7 +228,7 @@ def _connect(path: Path, mode: str = "rwc") -> sqlite3.Connection:
     )
     try:
         if mode != "ro":
-            connection.execute("PRAGMA page_size = 16384")  # of a new file: what is published together is large
+            connection.execute(f"PRAGMA page_size = {page_bytes}")  # an existing file keeps its own
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # an acknowledged change survives a power cut
         connection.execute("PRAGMA temp_store = MEMORY")

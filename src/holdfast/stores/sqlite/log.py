@@ -62,7 +62,7 @@ _TABLES = """
     CREATE TABLE records (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, name))
 """
 
-SCHEMA = Schema(application_id=0x48464401, migrations=[_TABLES])
+SCHEMA = Schema(application_id=0x48464401, migrations=[_TABLES], page_bytes=16384)
 
 # The hot two: published messages, and how far a subscription has come.
 INSERT_BLOCK = "INSERT INTO messages (first, last, count, publish_time_ns, block) VALUES (?, ?, ?, ?, ?)"
