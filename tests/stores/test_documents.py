@@ -14,7 +14,7 @@ from holdfast.errors import CorruptData, NotFound, StorageUnavailable
 from holdfast.model.outcome import Applied
 from holdfast.stores.memory.documents import MemoryDocumentStore
 from holdfast.stores.sqlite.documents import SCHEMA, SqliteDocumentStore
-from holdfast.testing.contracts.documents import DocumentStoreContract, a_write
+from holdfast.testing.contracts.documents import DocumentStoreContract, DurableDocumentStoreContract, a_write
 
 
 class TestMemoryDocuments(DocumentStoreContract):
@@ -23,7 +23,7 @@ class TestMemoryDocuments(DocumentStoreContract):
         return MemoryDocumentStore()
 
 
-class TestSqliteDocuments(DocumentStoreContract):
+class TestSqliteDocuments(DurableDocumentStoreContract):
     path: Path
     opened: list[SqliteDocumentStore]
 
