@@ -9,9 +9,9 @@ from typing import Any
 
 from holdfast.consumer.event import Event
 from holdfast.consumer.event_time import event_time_ns, to_nanoseconds
-from holdfast.consumer.strict_json import parse_strict_json
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
+from holdfast.model.strict_json import parse_strict_json
 
 # The failure reason of what cannot be parsed at all; what parses but is wrong is a SCHEMA_VALIDATION_ERROR.
 UNREADABLE = "DECODE_ERROR"

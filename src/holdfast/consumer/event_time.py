@@ -7,8 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from holdfast.clock import NANOSECONDS
-from holdfast.consumer.strict_json import LARGEST_INTEGER, SMALLEST_INTEGER
 from holdfast.errors import Poison
+from holdfast.model.strict_json import LARGEST_INTEGER, SMALLEST_INTEGER
 from holdfast.model.timestamps import parse_rfc3339
 
 # The first of these that is there tells the event's time; without any it is the Pub/Sub publish time.

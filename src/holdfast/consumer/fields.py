@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.consumer.strict_json import LARGEST_INTEGER, SMALLEST_INTEGER
 from holdfast.errors import BadInput
+from holdfast.model.strict_json import LARGEST_INTEGER, SMALLEST_INTEGER
 from holdfast.model.timestamps import format_rfc3339, parse_rfc3339
 
 # A payload may nest 64 levels and a handler may wrap it; beyond this it is a loop.

@@ -35,21 +35,24 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
+def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        http="httptools",
+        ws="none",
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+        server_header=False,
+    )
+
+
 class HttpServer:
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http="httptools",
-            ws="none",
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            server_header=False,
-        )
         self._listener = listener
-        self._server = _Server(config)
+        self._server = _Server(uvicorn_config(app))
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -8,22 +8,12 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from holdfast.api.http.server import GRACE_SECONDS, KEEP_ALIVE_SECONDS
+from holdfast.api.http.server import uvicorn_config
 
 
 class ConnectionServer:
     def __init__(self, app: ASGIApp) -> None:
-        self._config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http="httptools",
-            ws="none",
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            server_header=False,
-        )
+        self._config = uvicorn_config(app)
         self._server = uvicorn.Server(self._config)
         self._ticking: asyncio.Task[None] | None = None
 

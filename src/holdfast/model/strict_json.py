@@ -15,8 +15,9 @@ LARGEST_INTEGER = 2**63 - 1
 _MOST_DIGITS = 20  # a sign and 19 digits
 
 
-def parse_strict_json(text: bytes) -> Any:
-    """Raises ValueError, whose text says what is wrong and quotes at most a key, never a value."""
+def parse_strict_json(text: bytes, *, deepest: int = DEEPEST, any_number: bool = False) -> Any:
+    """Raises ValueError, whose text says what is wrong and quotes at most a key, never a value. `any_number` is for
+    callers that know the type of each field and check it themselves."""
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -26,14 +27,14 @@ def parse_strict_json(text: bytes) -> Any:
             decoded,
             object_pairs_hook=_object,
             parse_constant=_refuse_constant,
-            parse_int=_integer,
-            parse_float=_float,
+            parse_int=None if any_number else _integer,
+            parse_float=None if any_number else _float,
         )
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
     except RecursionError as error:
-        raise ValueError(f"is nested deeper than {DEEPEST} levels") from error
-    _check_depth(decoded, value)
+        raise _too_deep(deepest) from error
+    _check_depth(decoded, value, deepest)
     _check_surrogates(decoded, value)
     return value
 
@@ -72,15 +73,19 @@ def _float(digits: str) -> float:
     return value
 
 
-def _check_depth(text: str, value: Any) -> None:
+def _check_depth(text: str, value: Any, deepest: int) -> None:
     # So few brackets cannot nest too deeply, which spares nearly every message the walk.
-    if text.count("{") + text.count("[") <= DEEPEST:
+    if text.count("{") + text.count("[") <= deepest:
         return
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(deepest):
         level = [child for parent in level for child in _children(parent)]
     if any(isinstance(child, (dict, list)) for child in level):
-        raise ValueError(f"is nested deeper than {DEEPEST} levels")
+        raise _too_deep(deepest)
+
+
+def _too_deep(deepest: int) -> ValueError:
+    return ValueError(f"is nested deeper than {deepest} levels")
 
 
 def _children(value: Any) -> list[Any]:
