@@ -21,6 +21,7 @@ from holdfast.model.resources import Subscription
 
 # Messages read ahead of delivery. Small enough to bound memory, large enough that reading costs little per message.
 PAGE_MESSAGES = 500
+PAGE_BYTES = 4_000_000
 
 # Messages remembered behind busy ordering keys. Beyond that no more are read until some of these can go.
 MOST_BEHIND = 100_000
@@ -125,7 +126,7 @@ class Backlog:
         return self._keys is not None and self._keys.behind_count >= MOST_BEHIND
 
     async def _read_page(self) -> None:
-        messages, end = await self._topic.read(self._cursor, PAGE_MESSAGES)
+        messages, end = await self._topic.read(self._cursor, PAGE_MESSAGES, PAGE_BYTES)
         expected = self._cursor
         for message in messages:
             if message.sequence > expected:  # never committed, or trimmed
@@ -182,7 +183,9 @@ class Backlog:
     # What happened to messages.
 
     def fail(self, sequence: int, attempts: int, due_ns: int) -> None:
-        """It comes again, at due_ns or later."""
+        """It comes again, at due_ns or later; unless it outlived its retention while it was under way."""
+        if sequence in self.settled:
+            return
         self.settled.fail(sequence, FailedAttempts(attempts, due_ns))
         heapq.heappush(self._waiting, (due_ns, sequence))
 
@@ -194,8 +197,12 @@ class Backlog:
 
     async def drop_expired(self) -> None:
         """Settles what is past the retention, whether or not anybody asks for messages."""
-        while self.settled.floor < self._topic.visible_end:
-            messages, _ = await self._topic.read(self.settled.floor, PAGE_MESSAGES)
-            expired = sum(self._is_too_old(message) for message in messages)
-            if expired < PAGE_MESSAGES:
-                return
+        before = -1
+        while before < self.settled.floor < self._topic.visible_end:
+            before = self.settled.floor
+            messages, end = await self._topic.read(before, PAGE_MESSAGES, PAGE_BYTES)
+            young = next((message.sequence for message in messages if not self._is_too_old(message)), end)
+            present = {message.sequence for message in messages}
+            for sequence in range(before, young):
+                if sequence not in present:  # never committed, or trimmed
+                    self.settle(sequence, sequence)

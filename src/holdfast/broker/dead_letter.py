@@ -44,4 +44,4 @@ def _ours(subscription: Subscription, original: Message, failure: Failure) -> di
 
 
 def _bounded(text: str) -> str:
-    return text.encode()[:LONGEST_VALUE].decode(errors="ignore")
+    return text.encode(errors="replace")[:LONGEST_VALUE].decode(errors="ignore")

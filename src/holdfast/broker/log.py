@@ -13,6 +13,8 @@ from typing import NamedTuple, Protocol
 
 from holdfast.model.resources import Subscription, Topic
 
+NO_LIMIT = 1 << 62
+
 
 class StoredMessage(NamedTuple):
     """`body` is a serialized google.pubsub.v1.PubsubMessage, id and publish time included. A tuple, not a dataclass:
@@ -155,8 +157,11 @@ class MessageLog(Protocol):
         """
         ...
 
-    async def read_from(self, topic_key: int, first: int, last: int, limit: int) -> Sequence[StoredMessage]:
-        """Committed messages with first <= sequence <= last, ascending, at most `limit`."""
+    async def read_from(
+        self, topic_key: int, first: int, last: int, limit: int, max_bytes: int = NO_LIMIT
+    ) -> Sequence[StoredMessage]:
+        """Committed messages with first <= sequence <= last, ascending, at most `limit`, and none after those that
+        have max_bytes together."""
         ...
 
     async def read_one(self, topic_key: int, sequence: int) -> StoredMessage | None: ...

@@ -39,9 +39,9 @@ class SettledMessages:
 
     def settle(self, first: int, last: int) -> None:
         """Marks first..last as done. Doing it twice is harmless."""
+        self._forget_failures(first, last)
         if last < self.floor:
             return
-        self._forget_failures(first, last)
         first = max(first, self.floor)
         if first == self.floor:
             self._raise_floor(last + 1)
@@ -53,8 +53,10 @@ class SettledMessages:
         self._unsaved.failed_put[sequence] = attempts
         self._unsaved.failed_gone.discard(sequence)
 
-    def settled_above_floor(self) -> int:
-        return sum(last - first + 1 for first, last in self._last_of.items())
+    def from_sequence(self, first: int) -> Progress:
+        """Everything before `first` is done, and what is done after it stays so."""
+        floor = max(first, self.floor)
+        return Progress(floor, {start: end for start, end in self._last_of.items() if end >= floor})
 
     @property
     def ranges(self) -> Mapping[int, int]:

@@ -17,7 +17,6 @@ from holdfast.broker.push_client import Answer, NoAnswer, PushClient
 from holdfast.broker.service import Broker
 from holdfast.broker.subscriptions import SubscriptionQueue
 from holdfast.broker.wire import decode
-from holdfast.errors import HoldfastError
 from holdfast.model.message import Message
 from holdfast.model.resources import Subscription
 from holdfast.model.timestamps import format_rfc3339
@@ -110,7 +109,7 @@ class _Sender:
         while not self._queue.deleted:
             try:
                 await self._send_next()
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001 - this subscription's trouble, which must not end its sender
                 log.error(
                     "messages could not be read for push",
                     extra={"fields": {"subscription": self._queue.config.name, "error": str(error)}},

@@ -6,10 +6,11 @@ Names are full paths. Errors are those of holdfast.errors; the API layers transl
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.broker import limits, wire
 from holdfast.broker.dead_letter import dead_letter_copy
@@ -52,6 +53,27 @@ PULL_BYTES = 3_500_000
 POLICY = "iam policy"
 
 
+Arguments = ParamSpec("Arguments")
+T = TypeVar("T")
+
+
+def _to_the_end(
+    method: Callable[Concatenate[Broker, Arguments], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Broker, Arguments], Coroutine[Any, Any, T]]:
+    """A change that has begun is finished even if its caller goes away: cancelled between the disk and the memory, it
+    would leave the two different."""
+
+    @functools.wraps(method)
+    async def run(broker: Broker, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> T:
+        change = asyncio.ensure_future(method(broker, *args, **kwargs))
+        broker._changing.add(change)
+        change.add_done_callback(broker._changing.discard)
+        change.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at, whoever waits
+        return await asyncio.shield(change)
+
+    return run
+
+
 class Broker:
     """Opened by `Broker.open`, which continues where the log says the last process was."""
 
@@ -69,6 +91,7 @@ class Broker:
         self.schemas = self._schema_registry({})
         self._policies: dict[str, bytes] = {}
         self._next_key = 1
+        self._changing: set[asyncio.Future[Any]] = set()
         # Creating and deleting wait for the disk in between; one at a time keeps names unique.
         self._administration = asyncio.Lock()
 
@@ -85,7 +108,8 @@ class Broker:
         self._policies = {name: value for (kind, name), value in contents.records.items() if kind == POLICY}
         by_key: dict[int, TopicLog] = {}
         for stored in contents.topics:
-            topic = TopicLog(stored.key, stored.topic, stored.next_sequence, self._log, self._cache)
+            next_sequence = max(stored.next_sequence, self._first_unsettled(contents, stored.key))
+            topic = TopicLog(stored.key, stored.topic, next_sequence, self._log, self._cache)
             by_key[stored.key] = topic
             if stored.topic.name == DELETED_TOPIC:
                 self._orphans[stored.key] = topic
@@ -94,17 +118,27 @@ class Broker:
         for found in contents.subscriptions:
             self._add_queue(found.key, found.subscription, by_key[found.topic_key], found.progress)
 
+    def _first_unsettled(self, contents: Contents, topic_key: int) -> int:
+        """A publish that failed leaves sequences unused, and subscriptions may have settled them. They must not be
+        given to new messages, which would count as settled from the start."""
+        progress = [found.progress for found in contents.subscriptions if found.topic_key == topic_key]
+        progress += [snapshot.progress for snapshot in self._snapshots.of_topic(topic_key)]
+        return max([max(one.floor, max(one.acked.values(), default=0) + 1) for one in progress], default=1)
+
     def _schema_registry(self, records: Mapping[tuple[str, str], bytes]) -> SchemaRegistry:
         return SchemaRegistry(records, self._log.commit, self._clock, commit_deletion=self._commit_schema_deletion)
 
     async def close(self) -> None:
         """Everything decided so far is on disk at return. The log itself is its owner's to close."""
-        for queue in self._queues.values():
-            await queue.close()
+        await asyncio.gather(*self._changing, return_exceptions=True)
+        results = await asyncio.gather(*(queue.close() for queue in self._queues.values()), return_exceptions=True)
         self._timers.stop()
+        for error in filter(None, results):
+            log.error("a subscription's progress could not be saved", extra={"fields": {"error": str(error)}})
 
     # Topics.
 
+    @_to_the_end
     async def create_topic(self, topic: Topic) -> Topic:
         limits.check_topic_config(topic)
         async with self._administration:
@@ -123,6 +157,7 @@ class Broker:
         check_project("project", project)
         return [self._topics[name].topic for name in sorted(self._topics) if name.startswith(f"{project}/")]
 
+    @_to_the_end
     async def update_topic(self, name: str, change: Callable[[Topic], Topic]) -> Topic:
         async with self._administration:
             topic = self._topic(name)
@@ -138,6 +173,7 @@ class Broker:
         topic = self._topic(name)
         return sorted(queue.config.name for queue in self._queues.values() if queue.topic is topic)
 
+    @_to_the_end
     async def delete_topic(self, name: str) -> None:
         """Its subscriptions stay, keep what they had not settled, and show `_deleted-topic_` from now on."""
         async with self._administration:
@@ -146,6 +182,7 @@ class Broker:
             if queues or self._snapshots.of_topic(topic.key):
                 await self._orphan(topic, queues)
             else:
+                topic.deleted = True
                 await self._log.commit([DeleteTopic(topic.key)])
                 self._cache.forget_topic(topic.key)
             del self._topics[name]
@@ -203,6 +240,7 @@ class Broker:
 
     # Subscriptions.
 
+    @_to_the_end
     async def create_subscription(self, config: Subscription) -> Subscription:
         limits.check_subscription_config(config)
         async with self._administration:
@@ -221,6 +259,7 @@ class Broker:
         check_project("project", project)
         return [self._queues[name].config for name in sorted(self._queues) if name.startswith(f"{project}/")]
 
+    @_to_the_end
     async def update_subscription(self, name: str, change: Callable[[Subscription], Subscription]) -> Subscription:
         async with self._administration:
             queue = self.queue(name)
@@ -235,12 +274,14 @@ class Broker:
         """None turns it into a pull subscription."""
         await self.update_subscription(name, lambda config: replace(config, push=push))
 
+    @_to_the_end
     async def detach_subscription(self, name: str) -> None:
         """It stays, delivers nothing any more and keeps no messages."""
         await self.update_subscription(name, lambda config: replace(config, detached=True))
         queue = self.queue(name)
-        await queue.seek(Progress(queue.topic.visible_end))
+        await queue.seek(lambda _: Progress(queue.topic.visible_end))
 
+    @_to_the_end
     async def delete_subscription(self, name: str) -> None:
         async with self._administration:
             queue = self.queue(name)
@@ -261,6 +302,7 @@ class Broker:
 
     # Snapshots and seek.
 
+    @_to_the_end
     async def create_snapshot(self, name: str, subscription: str, labels: Mapping[str, str]) -> Snapshot:
         check_snapshot("name", name)
         limits.check_labels(labels)
@@ -282,7 +324,7 @@ class Broker:
         return snapshot
 
     async def _snapshot_expiry(self, queue: SubscriptionQueue) -> int:
-        oldest, _ = await queue.topic.read(queue.settled.floor, 1)
+        oldest, _ = await queue.topic.read(queue.settled.floor, 1, 1)
         now_ns = self._clock.now_ns()
         since_ns = oldest[0].publish_time_ns if oldest else now_ns
         expiry_ns = since_ns + LIFETIME_SECONDS * NANOSECONDS
@@ -305,6 +347,7 @@ class Broker:
     def list_topic_snapshots(self, name: str) -> list[str]:
         return [snapshot.name for snapshot in self._snapshots.of_topic(self._topic(name).key)]
 
+    @_to_the_end
     async def update_snapshot(self, name: str, change: Callable[[Snapshot], Snapshot]) -> Snapshot:
         async with self._administration:
             changed = change(self.get_snapshot(name))
@@ -313,6 +356,7 @@ class Broker:
             self._snapshots.put(changed)
         return changed
 
+    @_to_the_end
     async def delete_snapshot(self, name: str) -> None:
         async with self._administration:
             snapshot = self.get_snapshot(name)
@@ -322,22 +366,22 @@ class Broker:
                 await self._drop_orphan(orphan)
             await self._forget_policy(name)
 
+    @_to_the_end
     async def seek_to_snapshot(self, subscription: str, snapshot: str) -> None:
         queue, found = self.queue(subscription), self.get_snapshot(snapshot)
         if found.topic_key != queue.topic.key:
             raise FailedPrecondition(f"snapshot {snapshot} is of another topic than subscription {subscription}")
-        await queue.seek(found.progress)
+        await queue.seek(lambda _: found.progress)
 
+    @_to_the_end
     async def seek_to_time(self, subscription: str, time_ns: int) -> None:
         """What was published before is settled; what was published since is open again, as far as it is retained."""
         queue = self.queue(subscription)
         first = min(await self._log.first_since(queue.topic.key, time_ns), queue.topic.visible_end)
         if queue.config.retain_acked or queue.topic.topic.message_retention_seconds is not None:
-            await queue.seek(Progress(first))
+            await queue.seek(lambda _: Progress(first))
         else:  # acked messages are gone for this subscription, even while others keep them in the log
-            floor = max(first, queue.settled.floor)
-            acked = {start: end for start, end in queue.settled.ranges.items() if end >= floor}
-            await queue.seek(Progress(floor, acked))
+            await queue.seek(lambda settled: settled.from_sequence(first))
 
     def queue(self, name: str) -> SubscriptionQueue:
         try:
@@ -369,7 +413,7 @@ class Broker:
         """Raises StaleAckIds, after the good ones are on disk, when some do not count (exactly-once only)."""
         _require_ack_ids(ack_ids)
         stale, saved = self.queue(subscription).ack(ack_ids)
-        await saved
+        await asyncio.shield(saved)  # others wait for the same save
         if stale:
             raise StaleAckIds(stale)
 
@@ -414,6 +458,7 @@ class Broker:
         self._require_resource(resource)
         return self._policies.get(resource, b"")
 
+    @_to_the_end
     async def set_policy(self, resource: str, policy: bytes) -> None:
         self._require_resource(resource)
         await self._log.commit([PutRecord(POLICY, resource, policy)])

@@ -127,7 +127,7 @@ class PullStream:
     async def _confirm_acks(self, ack_ids: Sequence[str], stale: Sequence[str], saved: Awaitable[None]) -> None:
         good = _without(ack_ids, stale)
         try:
-            await saved
+            await asyncio.shield(saved)
             confirmation = Confirmation(True, good, stale)
         except StorageUnavailable:
             confirmation = Confirmation(True, (), stale, good)

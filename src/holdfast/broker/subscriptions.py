@@ -16,6 +16,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 
 from holdfast.backoff import backoff_seconds
 from holdfast.broker.backlog import Backlog
@@ -25,7 +26,7 @@ from holdfast.broker.progress import SettledMessages
 from holdfast.broker.signals import Signal, Timers
 from holdfast.broker.topics import TopicLog
 from holdfast.clock import NANOSECONDS, Clock
-from holdfast.errors import BadInput, FailedPrecondition, HoldfastError, StorageUnavailable
+from holdfast.errors import BadInput, FailedPrecondition, StorageUnavailable
 from holdfast.model.resources import RetryPolicy, Subscription
 
 log = logging.getLogger("holdfast.broker")
@@ -71,11 +72,14 @@ class SubscriptionQueue:
         self._leaving: set[int] = set()
         self._backlog = self._backlog_of(progress)
         self._taking = asyncio.Lock()
+        self._committing = asyncio.Lock()
         # Ack ids of an earlier process must not equal new ones, so the count starts from the time.
         self._nonces = itertools.count(clock.now_ns())
         # Exactly-once: what was acked but is not on disk yet. The same ack, sent again, is still a good one.
         self._unsaved_acks: set[str] = set()
         self._armed_ns: int | None = None
+        self._timer_times: set[int] = set()
+        self._leases_due_ns: int | None = None  # when they must be looked at next
         self._next_save: asyncio.Future[None] | None = None
         self._saving = False
         self._saves_later = False
@@ -124,11 +128,11 @@ class SubscriptionQueue:
         except StorageUnavailable:
             if not taken:
                 raise
-        except asyncio.CancelledError:
+        except BaseException:  # a cancelled caller, mostly
             self.give_back(taken)
             raise
         if taken:
-            self._arm(deadline_ns)
+            self._look_at_leases(deadline_ns)
             self._arm_for_waiting()
         return taken
 
@@ -174,17 +178,18 @@ class SubscriptionQueue:
         sequences = self._sequences_of(ack_ids)
         stale: list[str] = []
         if self.config.exactly_once:
-            stale = [ack_id for ack_id in ack_ids if not self._may_still_ack(ack_id)]
-            good = [ack_id for ack_id in ack_ids if self._may_still_ack(ack_id)]
-            self._unsaved_acks.update(good)
-            sequences = self._sequences_of(good)
+            now_ns = self._clock.now_ns()
+            good = {ack_id for ack_id in ack_ids if self._may_still_ack(ack_id, now_ns)}
+            stale = [ack_id for ack_id in ack_ids if ack_id not in good]
+            self._unsaved_acks |= good
+            sequences = self._sequences_of([ack_id for ack_id in ack_ids if ack_id in good])
         self._settle(sequences)
         return stale, self._save()
 
-    def _may_still_ack(self, ack_id: str) -> bool:
+    def _may_still_ack(self, ack_id: str, now_ns: int) -> bool:
         lease = self._by_ack_id.get(ack_id)
         if lease is not None:
-            return lease.deadline_ns > self._clock.now_ns()
+            return lease.deadline_ns > now_ns
         return ack_id in self._unsaved_acks
 
     def nack(self, ack_ids: Sequence[str]) -> list[str]:
@@ -201,7 +206,7 @@ class SubscriptionQueue:
         for lease in leases:
             lease.deadline_ns = deadline_ns
             lease.confirmed = True
-        self._arm(deadline_ns)
+        self._look_at_leases(deadline_ns)
         return stale
 
     def hurry(self, leases: Iterable[Lease], seconds: float) -> None:
@@ -209,7 +214,7 @@ class SubscriptionQueue:
         deadline_ns = self._clock.now_ns() + round(seconds * NANOSECONDS)
         for lease in leases:
             lease.deadline_ns = min(lease.deadline_ns, deadline_ns)
-        self._arm(deadline_ns)
+        self._look_at_leases(deadline_ns)
 
     def fail(self, lease: Lease, failure: Failure) -> None:
         """Counts the attempt and decides: again later, or the dead-letter topic."""
@@ -235,7 +240,7 @@ class SubscriptionQueue:
         double the dead letter, which the desk notices, but never lose it."""
         try:
             await self._dead_letter(self.config, lease, failure)
-        except HoldfastError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the message must not stay between two places
             log.warning(
                 "a message could not be dead-lettered and will be tried again",
                 extra={"fields": {"subscription": self.config.name, "error": str(error)}},
@@ -245,7 +250,7 @@ class SubscriptionQueue:
             return
         self._leaving.discard(lease.sequence)
         self._settle([lease.sequence])
-        await self._save()
+        await asyncio.shield(self._save())
 
     def _try_again_later(self, lease: Lease, failure: Failure) -> None:
         due_ns = self._clock.now_ns() + round(self._delay_seconds(lease.attempt, failure) * NANOSECONDS)
@@ -314,27 +319,43 @@ class SubscriptionQueue:
     def _arm(self, when_ns: int) -> None:
         if self._armed_ns is None or when_ns < self._armed_ns:
             self._armed_ns = when_ns
-            self._timers.at(when_ns, self._on_time)
+            if when_ns not in self._timer_times:  # one that was passed over may still be there
+                self._timer_times.add(when_ns)
+                self._timers.at(when_ns, partial(self._on_time, when_ns))
 
     def _arm_for_waiting(self) -> None:
         due_ns = self._backlog.next_due_ns()
         if due_ns is not None:
             self._arm(max(due_ns, self._clock.now_ns()))
 
-    def _on_time(self) -> None:
-        if self.deleted:
+    def _look_at_leases(self, when_ns: int) -> None:
+        if self._leases_due_ns is None or when_ns < self._leases_due_ns:
+            self._leases_due_ns = when_ns
+        self._arm(self._leases_due_ns)
+
+    def _on_time(self, when_ns: int) -> None:
+        self._timer_times.discard(when_ns)
+        if self.deleted or when_ns != self._armed_ns:  # an earlier time took the place of this one
             return
         self._armed_ns = None
         now_ns = self._clock.now_ns()
-        for lease in [lease for lease in self._leases.values() if lease.deadline_ns <= now_ns]:
-            self.fail(lease, LEASE_RAN_OUT)
-        if self._leases:
-            self._arm(max(min(lease.deadline_ns for lease in self._leases.values()), now_ns + EXPIRY_STEP_NS))
+        if self._leases_due_ns is not None and self._leases_due_ns <= now_ns:
+            self._end_expired_leases(now_ns)
+        if self._leases_due_ns is not None:
+            self._arm(self._leases_due_ns)
         due_ns = self._backlog.next_due_ns()
         if due_ns is not None and due_ns <= now_ns:
             self.changed.fire()
         elif due_ns is not None:
             self._arm(due_ns)
+
+    def _end_expired_leases(self, now_ns: int) -> None:
+        self._leases_due_ns = None
+        for lease in [lease for lease in self._leases.values() if lease.deadline_ns <= now_ns]:
+            self.fail(lease, LEASE_RAN_OUT)
+        if self._leases:
+            first_ns = min(lease.deadline_ns for lease in self._leases.values())
+            self._leases_due_ns = max(first_ns, now_ns + EXPIRY_STEP_NS)
 
     # The subscription itself.
 
@@ -343,15 +364,18 @@ class SubscriptionQueue:
         self._backlog.configure(config)
         self.changed.fire()
 
-    async def seek(self, progress: Progress) -> None:
-        """From now on exactly what `progress` leaves open is delivered. Deliveries under way are forgotten."""
+    async def seek(self, wanted: Callable[[SettledMessages], Progress]) -> None:
+        """From now on exactly what `wanted` leaves open is delivered; it is given what is settled now. Deliveries
+        under way are forgotten."""
         async with self._taking:
             await self._finish_tasks()
-            await self._log.commit([Reset(self.key, progress)])
-            for lease in list(self._leases.values()):
-                self._end_lease(lease)
-            self._unsaved_acks.clear()
-            self._backlog = self._backlog_of(progress)
+            async with self._committing:  # a save of the old progress must not come after this
+                progress = wanted(self.settled)
+                await self._log.commit([Reset(self.key, progress)])
+                for lease in list(self._leases.values()):
+                    self._end_lease(lease)
+                self._unsaved_acks.clear()
+                self._backlog = self._backlog_of(progress)
         self.changed.fire()
 
     async def drop_expired(self) -> None:
@@ -359,6 +383,7 @@ class SubscriptionQueue:
         await self._backlog.drop_expired()
         if self.settled.has_unsaved:
             self._save()
+            self.changed.fire()  # followers of an expired message may go
 
     async def delete(self) -> None:
         self.deleted = True
@@ -371,7 +396,7 @@ class SubscriptionQueue:
         """Everything decided so far is on disk at return."""
         await self._finish_tasks()
         if self.settled.has_unsaved:
-            await self._save()
+            await asyncio.shield(self._save())
 
     # Saving.
 
@@ -405,20 +430,28 @@ class SubscriptionQueue:
             self._saving = False
 
     async def _save_once(self, saved: asyncio.Future[None]) -> None:
-        if self.deleted or not self.settled.has_unsaved:
-            saved.set_result(None)
+        async with self._committing:
+            error = await self._commit_unsaved()
+        if saved.done():  # cancelled, though nobody should
             return
+        if error is None:
+            saved.set_result(None)
+        else:
+            saved.set_exception(error)
+
+    async def _commit_unsaved(self) -> StorageUnavailable | None:
         settled, acks = self.settled, frozenset(self._unsaved_acks)
+        if self.deleted or not settled.has_unsaved:
+            return None
         change = settled.take_unsaved(self.key)
         try:
             await self._log.commit([change])
         except StorageUnavailable as error:
             settled.put_back(change)
-            saved.set_exception(error)
             self._timers.at(self._clock.now_ns() + SAVE_AGAIN_NS, self._save_now)
-        else:
-            self._unsaved_acks -= acks
-            saved.set_result(None)
+            return error
+        self._unsaved_acks -= acks
+        return None
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

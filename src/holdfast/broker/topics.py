@@ -13,7 +13,7 @@ from itertools import repeat
 from holdfast.broker.log import Append, MessageLog, StoredMessage
 from holdfast.broker.tail_cache import TailCache
 from holdfast.broker.wire import stored_bodies
-from holdfast.errors import StorageUnavailable
+from holdfast.errors import NotFound, StorageUnavailable
 from holdfast.model.resources import Topic
 
 # A message id is the topic's key and the sequence in one number: unique in the whole broker, and a key into the log.
@@ -38,6 +38,7 @@ class TopicLog:
     def __init__(self, key: int, topic: Topic, next_sequence: int, log: MessageLog, cache: TailCache) -> None:
         self.key = key
         self.topic = topic
+        self.deleted = False
         self.listeners: list[Callable[[], None]] = []  # called when new messages can be read
         # Below this sequence every publish has been decided: the message is readable, or it never will be.
         self.visible_end = next_sequence
@@ -62,6 +63,11 @@ class TopicLog:
             await self._log.commit([Append(self.key, stored)])
         except asyncio.CancelledError:
             self._spawn(self._finish_undecided(mine))
+            raise
+        except StorageUnavailable:
+            self._finish(mine)
+            if self.deleted:
+                raise NotFound(f"topic {self.topic.name} was deleted") from None
             raise
         except BaseException:
             self._finish(mine)  # the sequences stay unused, and what comes after must not wait for them
@@ -95,15 +101,24 @@ class TopicLog:
             for tell in self.listeners:
                 tell()
 
-    async def read(self, first: int, limit: int) -> tuple[Sequence[StoredMessage], int]:
-        """Visible messages from `first` on, and the sequence that the answer reaches to (not included): what is
-        missing below that is not in the log."""
+    async def read(self, first: int, limit: int, max_bytes: int) -> tuple[Sequence[StoredMessage], int]:
+        """Visible messages from `first` on, no more once they have max_bytes together; and the sequence that the
+        answer reaches to (not included): what is missing below that is not in the log."""
         end = self.visible_end
-        cached = self._cache.run(self.key, first, end, limit)
+        cached = _cut(self._cache.run(self.key, first, end, limit), max_bytes)
         if cached:
             return cached, cached[-1].sequence + 1
-        messages = await self._log.read_from(self.key, first, end - 1, limit)
-        return messages, (messages[-1].sequence + 1 if len(messages) == limit else end)
+        messages = await self._log.read_from(self.key, first, end - 1, limit, max_bytes)
+        was_cut = len(messages) == limit or sum(len(message.body) for message in messages) >= max_bytes
+        return messages, (messages[-1].sequence + 1 if was_cut else end)
 
     async def read_one(self, sequence: int) -> StoredMessage | None:
         return self._cache.one(self.key, sequence) or await self._log.read_one(self.key, sequence)
+
+
+def _cut(messages: list[StoredMessage], max_bytes: int) -> list[StoredMessage]:
+    for index, message in enumerate(messages):
+        max_bytes -= len(message.body)
+        if max_bytes <= 0:
+            return messages[: index + 1]
+    return messages

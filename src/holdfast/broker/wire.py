@@ -76,14 +76,20 @@ def publish_response(ids: Sequence[bytes]) -> bytes:
     return before_id + before_id.join(ids)
 
 
+# Pub/Sub allows 1,000 messages in a request; a hostile one could have millions of empty ones.
+MOST_PIECES = 1000
+
+
 def split_publish_request(request: bytes) -> tuple[str, Sequence[bytes]]:
     """The topic and the serialized messages of a PublishRequest. Protobuf checks that all of it is well formed; the
     messages are then cut out of the request as they are, which is cheaper than serializing each again."""
     try:
+        pieces = _pieces(request)
+        if len(pieces) > MOST_PIECES:  # before protobuf makes an object of each
+            raise BadInput("messages", f"more than {MOST_PIECES} messages in one request")
         parsed = PublishRequest.FromString(request)
-    except DecodeError as error:
+    except (DecodeError, IndexError) as error:
         raise BadInput("request", "is not a serialized PublishRequest") from error
-    pieces = _pieces(request)
     if len(pieces) != len(parsed.messages):
         pieces = [message.SerializeToString() for message in parsed.messages]
     return parsed.topic, pieces
@@ -93,7 +99,7 @@ def _pieces(request: bytes) -> list[bytes]:
     """The bytes of each `messages` field. Stops at a field of another kind than this version knows."""
     found: list[bytes] = []
     at, end = 0, len(request)
-    while at < end:
+    while at < end and len(found) <= MOST_PIECES:
         tag, length, at = request[at], request[at + 1], at + 2
         if length >= 0x80:
             length &= 0x7F

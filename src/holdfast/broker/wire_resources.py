@@ -89,7 +89,15 @@ def snapshot_to_pb(snapshot: Snapshot) -> Any:
 
 def changed_snapshot(snapshot: Snapshot, request: Any, mask: Any) -> Snapshot:
     merged = _merged(snapshot_to_pb(snapshot), request, mask, {"labels", "expire_time"})
-    return replace(snapshot, labels=dict(merged.labels), expire_time_ns=merged.expire_time.ToNanoseconds())
+    return replace(snapshot, labels=dict(merged.labels), expire_time_ns=nanoseconds("expire_time", merged.expire_time))
+
+
+def nanoseconds(field: str, timestamp: Any) -> int:
+    try:
+        found: int = timestamp.ToNanoseconds()
+    except ValueError as error:
+        raise BadInput(field, "is not a valid timestamp") from error
+    return found
 
 
 def _merged(message: Any, request: Any, mask: Any, changeable: set[str]) -> Any:

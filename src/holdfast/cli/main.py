@@ -68,6 +68,9 @@ def main() -> None:
     except HoldfastError as error:
         _complain(str(error))
         sys.exit(1)
+    except UnicodeEncodeError:  # an argument in another encoding comes as halves of characters, which no store can hold
+        _complain("an argument is not valid UTF-8")
+        sys.exit(1)
 
 
 def _complain(what: str) -> None:

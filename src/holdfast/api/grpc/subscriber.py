@@ -20,6 +20,7 @@ from holdfast.broker.wire_resources import (
     PbSubscription,
     changed_snapshot,
     changed_subscription,
+    nanoseconds,
     push_from_pb,
     snapshot_to_pb,
     subscription_from_pb,
@@ -145,7 +146,7 @@ class Subscriber:
     async def seek(self, request: Any) -> Any:
         match request.WhichOneof("target"):
             case "time":
-                await self._broker.seek_to_time(request.subscription, request.time.ToNanoseconds())
+                await self._broker.seek_to_time(request.subscription, nanoseconds("time", request.time))
             case "snapshot":
                 await self._broker.seek_to_snapshot(request.subscription, request.snapshot)
             case _:

@@ -208,7 +208,8 @@ class UnaryCall(Call):
         except CallFault as fault:
             self.fail(fault.status)
         else:
-            self._task = asyncio.get_running_loop().create_task(self._run(request))
+            if not self._over:
+                self._task = asyncio.get_running_loop().create_task(self._run(request))
 
     def _request(self, body: bytes) -> Any:
         if len(body) < PREFIX_BYTES:
@@ -217,6 +218,8 @@ class UnaryCall(Call):
         if len(body) != PREFIX_BYTES + length:
             raise CallFault(Code.INTERNAL, "the request's message is cut short")
         message = grpc_wire.message(compressed, body[PREFIX_BYTES:], self._encoding)
+        if compressed and not self._hold(len(message)):  # small on the wire, large in memory: it counts as it is here
+            return None
         return message if self._method.raw else parsed(self._method.request, message)
 
     async def _run(self, request: Any) -> None:

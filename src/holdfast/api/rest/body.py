@@ -48,11 +48,17 @@ async def _received(receive: Receive) -> bytes:
         pieces.append(piece)
 
 
+# Each member costs a copy of what follows it, so that very many tiny ones would take minutes.
+MOST_GZIP_MEMBERS = 100
+
+
 def _unzipped(body: bytes) -> bytes:
     """A gzip file may have several members, one after the other."""
     pieces: list[bytes] = []
     left = LARGEST_BODY_BYTES
     while body:
+        if len(pieces) == MOST_GZIP_MEMBERS:
+            raise BadInput("body", f"has more than {MOST_GZIP_MEMBERS} gzip members")
         member = zlib.decompressobj(_GZIP_WINDOW)
         try:
             piece = member.decompress(body, left + 1)

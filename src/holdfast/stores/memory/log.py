@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from holdfast.broker.log import (
+    NO_LIMIT,
     Append,
     Change,
     Contents,
@@ -110,7 +111,9 @@ class MemoryMessageLog:
             case _:
                 assert_never(change)
 
-    async def read_from(self, topic_key: int, first: int, last: int, limit: int) -> Sequence[StoredMessage]:
+    async def read_from(
+        self, topic_key: int, first: int, last: int, limit: int, max_bytes: int = NO_LIMIT
+    ) -> Sequence[StoredMessage]:
         messages = self._messages.get(topic_key, {})
         if not messages or limit < 1:
             return []
@@ -120,7 +123,8 @@ class MemoryMessageLog:
             message = messages.get(sequence)
             if message is not None:
                 found.append(message)
-                if len(found) == limit:
+                max_bytes -= len(message.body)
+                if len(found) == limit or max_bytes <= 0:
                     break
         return found
 

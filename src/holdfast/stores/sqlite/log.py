@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self, assert_never
 
 from holdfast.broker.log import (
+    NO_LIMIT,
     Append,
     Change,
     Contents,
@@ -131,8 +133,10 @@ class SqliteMessageLog:
     async def commit(self, changes: Sequence[Change]) -> None:
         await self._database.submit(lambda connection: _apply_all(connection, changes))
 
-    async def read_from(self, topic_key: int, first: int, last: int, limit: int) -> Sequence[StoredMessage]:
-        return await self._database.read(lambda connection: _read(connection, topic_key, first, last, limit))
+    async def read_from(
+        self, topic_key: int, first: int, last: int, limit: int, max_bytes: int = NO_LIMIT
+    ) -> Sequence[StoredMessage]:
+        return await self._database.read(lambda connection: _read(connection, topic_key, first, last, limit, max_bytes))
 
     async def read_one(self, topic_key: int, sequence: int) -> StoredMessage | None:
         found = await self.read_from(topic_key, sequence, sequence, 1)
@@ -260,15 +264,26 @@ def _purge(connection: sqlite3.Connection, limit: int) -> int:
     return deleted
 
 
-def _read(connection: sqlite3.Connection, topic_key: int, first: int, last: int, limit: int) -> Sequence[StoredMessage]:
+def _read(
+    connection: sqlite3.Connection, topic_key: int, first: int, last: int, limit: int, max_bytes: int
+) -> Sequence[StoredMessage]:
     found: list[StoredMessage] = []
     begin = _block_before(connection, topic_key, first)
     for number, count, block in connection.execute(READ_BLOCKS, (begin, _number(topic_key, last))):
-        if len(found) >= limit:
-            break
-        messages = decode_block(number & _SEQUENCE_MASK, count, block)
-        found += [message for message in messages if first <= message.sequence <= last]
-    return found[: max(limit, 0)]
+        for message in _decoded(number, count, block):
+            if len(found) >= limit or max_bytes <= 0:
+                return found
+            if first <= message.sequence <= last:
+                found.append(message)
+                max_bytes -= len(message.body)
+    return found
+
+
+def _decoded(number: int, count: int, block: bytes) -> list[StoredMessage]:
+    try:
+        return decode_block(number & _SEQUENCE_MASK, count, block)
+    except (struct.error, ValueError) as error:
+        raise StorageUnavailable(f"the messages at {number} are damaged: {error}") from error
 
 
 def _block_before(connection: sqlite3.Connection, topic_key: int, sequence: int) -> int:
@@ -280,7 +295,7 @@ def _block_before(connection: sqlite3.Connection, topic_key: int, sequence: int)
 
 def _block_at(connection: sqlite3.Connection, number: int) -> list[StoredMessage]:
     ((first, count, block),) = connection.execute(READ_BLOCKS, (number, number)).fetchall()
-    return decode_block(first & _SEQUENCE_MASK, count, block)
+    return _decoded(first, count, block)
 
 
 def _first_since(connection: sqlite3.Connection, topic_key: int, time_ns: int) -> int:
