@@ -459,8 +459,9 @@ class SubscriptionQueue:
         task.add_done_callback(self._tasks.discard)
 
     async def _finish_tasks(self) -> None:
-        while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Only those that still run: gathering finished ones may not yield, and then they would never leave the set.
+        while running := [task for task in self._tasks if not task.done()]:
+            await asyncio.gather(*running, return_exceptions=True)
 
 
 def _retrieved(future: asyncio.Future[None]) -> None:
