@@ -7,6 +7,7 @@ part; nothing else in Holdfast looks at the environment. docs/settings.md is mad
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import json
 import os
 import tomllib
@@ -31,6 +32,16 @@ def _one_of(*choices: str) -> Check:
 
 def _not_empty(value: str) -> str | None:
     return None if value else "must not be empty"
+
+
+def _allowed_networks(value: str) -> str | None:
+    try:
+        for part in value.split(","):
+            if part.strip() not in ("auto", "none", "loopback", "private"):
+                ipaddress.ip_network(part.strip())
+    except ValueError:
+        return "must be auto, none, loopback, private or networks such as 10.1.0.0/16, separated by commas"
+    return None
 
 
 def _project_id(value: str) -> str | None:
@@ -116,16 +127,71 @@ class BrokerSettings:
 class PushSettings:
     workers: int = setting(
         0,
-        "Requests under way at once over all push subscriptions. 0 means 32 for each core.",
-        check=_between(0, 10000),
-    )
-    per_subscription: int = setting(
-        16, "Requests under way at once for one push subscription.", check=_between(1, 1000)
+        "Subscriptions served at once. A worker reads and sends, and never waits for an answer, so no endpoint can "
+        "hold it. 0 means 2 for each core.",
+        check=_between(0, 1000),
     )
     timeout_seconds: float = setting(
         30.0,
         "Longest wait for an answer; never past the subscription's ack deadline.",
         check=_between(0.1, 600),
+    )
+    max_requests: int = setting(
+        2000, "Requests under way at once over all push subscriptions.", check=_between(1, 100_000)
+    )
+    concurrency: int = setting(
+        100,
+        "Requests under way at once for one push subscription, at most: its window grows up to this while they "
+        "succeed. The push attribute `x-holdfast-concurrency` sets it for one subscription.",
+        check=_between(1, 10_000),
+    )
+    per_second: float = setting(
+        0.0,
+        "Requests a second for one push subscription, at most. 0 means no limit. The push attribute "
+        "`x-holdfast-per-second` sets it for one subscription.",
+        check=_between(0, 1_000_000),
+    )
+    longest_pause_seconds: float = setting(
+        1.0,
+        "Longest pause between two requests to an endpoint that keeps failing. Cloud Pub/Sub goes up to 60.",
+        check=_between(0, 600),
+    )
+    drop_after_attempts: int = setting(
+        0,
+        "Log and drop a message after so many failed attempts where the subscription has no dead-letter policy. 0 "
+        "means never: it is tried until its retention ends, as Cloud Pub/Sub does.",
+        check=_between(0, 1_000_000),
+    )
+    confirm_endpoints: bool = setting(
+        False,
+        "Send nothing to an endpoint before it has agreed, by answering an OPTIONS request. The push attribute "
+        "`x-holdfast-confirm` (`true` or `false`) sets it for one subscription.",
+    )
+    grace_seconds: float = setting(
+        5.0, "How long running requests may take to end when the broker stops.", check=_between(0, 600)
+    )
+    ca_file: str = setting(
+        "", "PEM file of certificate authorities that endpoints may be signed by, besides the system's."
+    )
+    issuer: str = setting(
+        "",
+        "`iss` of the tokens that push requests carry, and base of the URL of their keys. Empty: the broker's own URL.",
+    )
+    key_days: float = setting(
+        30.0,
+        "A new key signs the tokens after so many days; the old one stays valid meanwhile.",
+        check=_between(1, 3650),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingSettings:
+    allow: str = setting(
+        "auto",
+        "Addresses beyond the public Internet that Holdfast may send requests to: `none`, `loopback`, `private` (which "
+        "includes loopback), or networks such as `10.1.0.0/16, fd00::/8`. `auto` means loopback while the broker "
+        "listens on loopback only, else none.",
+        check=_allowed_networks,
     )
 
 
@@ -176,6 +242,27 @@ class ConsumerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerAuthSettings:
+    push: str = setting(
+        "auto",
+        "Whether push requests must carry a valid token: `required`, `off`, or `auto`: required in `up`, and in "
+        "`consume` when `audience` is set.",
+        check=_one_of("auto", "required", "off"),
+    )
+    audience: str = setting("", "Audience that a token must name. Empty in `up`: the URL of its own push endpoint.")
+    issuer: str = setting(
+        "", "Issuer that a token must name. Empty: `https://accounts.google.com`; in `up`, its own broker."
+    )
+    keys_url: str = setting(
+        "", "Where the issuer's keys (a JWKS) are. Empty: Google's; in `up`, its own broker's without a request."
+    )
+    email: str = setting(
+        "",
+        "Service account that a token must name. Empty: any in `consume`; in `up`, the one of its own subscriptions.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class DeskSettings:
     failures: str = setting("", "URL of the failure store. Empty: `sqlite:///<data>/failures.db`.")
 
@@ -211,8 +298,10 @@ class Settings:
     general: GeneralSettings = field(default_factory=GeneralSettings)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     push: PushSettings = field(default_factory=PushSettings)
+    outgoing: OutgoingSettings = field(default_factory=OutgoingSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
+    consumer_auth: ConsumerAuthSettings = field(default_factory=ConsumerAuthSettings)
     desk: DeskSettings = field(default_factory=DeskSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
 
@@ -222,8 +311,10 @@ TABLES: Mapping[str, str] = {
     "": "general",
     "broker": "broker",
     "broker.push": "push",
+    "outgoing": "outgoing",
     "http": "http",
     "consumer": "consumer",
+    "consumer.auth": "consumer_auth",
     "desk": "desk",
     "topology": "topology",
 }
@@ -232,8 +323,10 @@ _PARTS: Mapping[str, type[Any]] = {
     "general": GeneralSettings,
     "broker": BrokerSettings,
     "push": PushSettings,
+    "outgoing": OutgoingSettings,
     "http": HttpSettings,
     "consumer": ConsumerSettings,
+    "consumer_auth": ConsumerAuthSettings,
     "desk": DeskSettings,
     "topology": TopologySettings,
 }

@@ -91,7 +91,7 @@ class _Sender:
         self._client = client
         self._timeout_seconds = settings.timeout_seconds
         self._workers = workers
-        self._own = asyncio.Semaphore(settings.per_subscription)
+        self._own = asyncio.Semaphore(settings.concurrency)
         self._strict = strict
         self._requests: set[asyncio.Task[None]] = set()
         self._loop = asyncio.create_task(self._run())

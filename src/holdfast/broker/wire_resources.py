@@ -19,6 +19,7 @@ from holdfast.model.resources import (
     DEFAULT_MINIMUM_BACKOFF_SECONDS,
     DEFAULT_RETENTION_SECONDS,
     DeadLetterPolicy,
+    OidcToken,
     PushConfig,
     RetryPolicy,
     Subscription,
@@ -47,7 +48,7 @@ _SUBSCRIPTION_FIELDS = {
     "expiration_policy",
 }
 _SUBSCRIPTION_CHANGES = _SUBSCRIPTION_FIELDS - {"name", "topic", "enable_message_ordering", "filter"}
-_PUSH_FIELDS = {"push_endpoint", "attributes", "pubsub_wrapper"}
+_PUSH_FIELDS = {"push_endpoint", "attributes", "oidc_token", "pubsub_wrapper", "no_wrapper"}
 # Set by the service; what a client writes there is ignored, as Pub/Sub does.
 _OUTPUT_ONLY = {"state", "detached", "topic_message_retention_duration", "satisfies_pzs"}
 
@@ -151,8 +152,7 @@ def subscription_to_pb(subscription: Subscription) -> Any:
         message.expiration_policy.ttl.CopyFrom(_duration(subscription.expiration_seconds))
     message.push_config.SetInParent()  # an empty push config means pull, and clients look for it
     if subscription.push:
-        message.push_config.push_endpoint = subscription.push.endpoint
-        message.push_config.attributes.update(subscription.push.attributes)
+        _push_to_pb(subscription.push, message.push_config)
     if subscription.dead_letter:
         message.dead_letter_policy.dead_letter_topic = subscription.dead_letter.topic
         message.dead_letter_policy.max_delivery_attempts = subscription.dead_letter.max_delivery_attempts
@@ -165,7 +165,31 @@ def subscription_to_pb(subscription: Subscription) -> Any:
 def push_from_pb(message: Any) -> PushConfig | None:
     """None where the endpoint is empty, which means pull."""
     _refuse_others("push_config", message, _PUSH_FIELDS)
-    return PushConfig(message.push_endpoint, dict(message.attributes)) if message.push_endpoint else None
+    if not message.push_endpoint:
+        return None
+    return PushConfig(
+        message.push_endpoint,
+        dict(message.attributes),
+        oidc=_oidc_from_pb(message),
+        wrapped=not message.HasField("no_wrapper"),
+        write_metadata=message.no_wrapper.write_metadata,
+    )
+
+
+def _oidc_from_pb(message: Any) -> OidcToken | None:
+    if not message.HasField("oidc_token"):
+        return None
+    return OidcToken(message.oidc_token.service_account_email, message.oidc_token.audience)
+
+
+def _push_to_pb(push: PushConfig, message: Any) -> None:
+    message.push_endpoint = push.endpoint
+    message.attributes.update(push.attributes)
+    if push.oidc is not None:
+        message.oidc_token.service_account_email = push.oidc.service_account
+        message.oidc_token.audience = push.oidc.audience
+    if not push.wrapped:
+        message.no_wrapper.write_metadata = push.write_metadata
 
 
 def _dead_letter_from_pb(message: Any) -> DeadLetterPolicy | None:

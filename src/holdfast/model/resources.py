@@ -43,9 +43,28 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class OidcToken:
+    """A token that says who pushes. An empty audience means the endpoint's own URL."""
+
+    service_account: str
+    audience: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PushConfig:
+    """Wrapped messages are sent as Pub/Sub's JSON; others as their data alone, with the rest in headers if asked."""
+
     endpoint: str
     attributes: Mapping[str, str] = field(default_factory=dict)
+    oidc: OidcToken | None = None
+    wrapped: bool = True
+    write_metadata: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> PushConfig:
+        parts = dict(value)
+        oidc = parts.pop("oidc", None)
+        return cls(oidc=OidcToken(**oidc) if oidc else None, **parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +104,7 @@ class Subscription:
         parts = dict(value)
         push, dead_letter, retry = parts.pop("push"), parts.pop("dead_letter"), parts.pop("retry")
         return cls(
-            push=PushConfig(**push) if push else None,
+            push=PushConfig.from_json(push) if push else None,
             dead_letter=DeadLetterPolicy(**dead_letter) if dead_letter else None,
             retry=RetryPolicy(**retry) if retry else None,
             **parts,
