@@ -8,6 +8,7 @@ HoldfastError
 ├── FailedPrecondition   right request, wrong state
 ├── Unsupported          documented elsewhere, not offered here; names the field
 ├── StorageUnavailable   the store could not do it now; nothing was changed
+├── Unreachable          another service gave no answer, or none that helps
 ├── StartupError         a part cannot start; the text says what to do
 │   ├── SettingError     a setting is unknown or has a bad value
 │   ├── PortTaken        another process listens there
@@ -61,6 +62,10 @@ class Unsupported(HoldfastError):
 
 
 class StorageUnavailable(HoldfastError):
+    pass
+
+
+class Unreachable(HoldfastError):
     pass
 
 

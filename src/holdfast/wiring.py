@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import ipaddress
 import socket
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,14 +20,17 @@ from starlette.routing import Route
 
 from holdfast.api.http import documents as documents_api
 from holdfast.api.http import failures as failures_api
+from holdfast.api.http import metrics as metrics_api
+from holdfast.api.http import openid, push_endpoint
 from holdfast.api.http import outcomes as outcomes_api
-from holdfast.api.http import push_endpoint
+from holdfast.api.http import push_status as push_status_api
 from holdfast.api.http.app import Check, make_app
 from holdfast.api.http.server import HttpServer, listen
 from holdfast.api.pubsub_server import PubsubServer
 from holdfast.broker.log import MessageLog
-from holdfast.broker.push import PushDelivery
-from holdfast.broker.push_client import AiohttpPushClient
+from holdfast.broker.push.delivery import PushDelivery
+from holdfast.broker.push.metrics import push_metrics
+from holdfast.broker.push_tokens import PushTokens
 from holdfast.broker.retention import keep_removing
 from holdfast.broker.service import Broker
 from holdfast.clock import Clock, SystemClock
@@ -36,12 +40,18 @@ from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.materializer import materializer
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.pull import consume
+from holdfast.consumer.push_auth import GOOGLE, GOOGLE_KEYS_URL, PushAuth, RemoteKeys
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.collector import Collector
 from holdfast.deadletter.failures import FailureStore
 from holdfast.deadletter.service import Desk
-from holdfast.errors import SettingError
+from holdfast.errors import BadInput, SettingError
 from holdfast.model.names import subscription_path
+from holdfast.model.resources import OidcToken, PushConfig
+from holdfast.outgoing.addresses import AddressGuard
+from holdfast.outgoing.client import OutgoingClient
+from holdfast.outgoing.fetch import fetch
+from holdfast.outgoing.targets import parse_target
 from holdfast.settings import Settings
 from holdfast.stores.locate import MemoryPlace, Place, SqlitePlace, locate
 from holdfast.stores.memory.documents import MemoryDocumentStore
@@ -57,6 +67,10 @@ from holdfast.stores.sqlite.log import SqliteMessageLog
 from holdfast.topology.default import Topology, create_absent, default_topology, topics_by_subscription
 from holdfast.transports.google import GoogleTransport
 from holdfast.transports.local import LocalTransport
+
+
+# A key set has a few keys of half a kilobyte.
+MOST_KEYS_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,36 +89,41 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
     """Broker, consumer and desk in one process."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        listener, http_port = _take_http_port(stack, settings)
-        _require_free(settings.broker.host, settings.broker.port)
+        listener, http_port = _take_port(stack, settings.http.host, settings.http.port)
+        broker_ports = _take_broker_ports(stack, settings)
         await asyncio.to_thread(_check_files, settings)
         documents = await _entered(stack, await open_documents(settings))
         failures = await _entered(stack, await open_failures(settings))
-        broker, broker_port = await stack.enter_async_context(_broker(settings, clock))
-        transport = LocalTransport(broker)
-        topology = default_topology(settings, _push_endpoint(settings, http_port))
+        guard = _guard(settings, settings.broker.host, [(_reachable(settings.http.host), http_port)])
+        part = await stack.enter_async_context(_broker(settings, clock, guard, broker_ports))
+        transport = LocalTransport(part.broker)
+        endpoint = _push_endpoint(settings, http_port)
+        token = None if settings.consumer_auth.push == "off" else _push_token(settings)
+        topology = default_topology(settings, PushConfig(endpoint, oidc=token))
         if settings.topology.create != "never":
             await create_absent(topology, transport)
-            await _point_push_here(broker, topology)
+            await _point_push_here(part.broker, topology)
         pipeline = _pipeline(settings, clock, documents, "")
         await stack.enter_async_context(_desk(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(_background(keep_forgetting(documents, clock)))
-        routes = [*_consumer_routes(pipeline, documents), *failures_api.routes(Desk(failures))]
+        auth = _local_auth(part, clock, token, endpoint) if token else None
+        routes = [*_consumer_routes(pipeline, documents, auth), *failures_api.routes(Desk(failures)), *part.routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
         await stack.enter_async_context(_http(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
-        await stack.enter_async_context(_push(settings, broker))
-        yield Running(broker_port, http_port)
+        await stack.enter_async_context(_pushing(part.push))
+        yield Running(part.port, http_port)
 
 
 @asynccontextmanager
 async def running_broker(settings: Settings) -> AsyncIterator[Running]:
     """The broker alone, with whatever topics and subscriptions clients create."""
     async with AsyncExitStack() as stack:
-        _require_free(settings.broker.host, settings.broker.port)
-        broker, port = await stack.enter_async_context(_broker(settings, SystemClock()))
-        await stack.enter_async_context(_push(settings, broker))
-        yield Running(broker_port=port)
+        ports = _take_broker_ports(stack, settings)
+        guard = _guard(settings, settings.broker.host)
+        part = await stack.enter_async_context(_broker(settings, SystemClock(), guard, ports))
+        await stack.enter_async_context(_pushing(part.push))
+        yield Running(broker_port=part.port)
 
 
 @asynccontextmanager
@@ -112,17 +131,20 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
     """The consumer alone. `app` is MODULE:NAME, or empty for the materializer; `pull` names subscriptions to read."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
-        listener, port = _take_http_port(stack, settings)
+        listener, port = _take_port(stack, settings.http.host, settings.http.port)
+        auth = await _remote_auth(stack, settings, clock)
         documents = await _entered(stack, await open_documents(settings))
         pipeline = _pipeline(settings, clock, documents, app)
         await stack.enter_async_context(_background(keep_forgetting(documents, clock)))
         await stack.enter_async_context(
-            _http(listener, _consumer_routes(pipeline, documents), {"documents": documents.collections})
+            _http(listener, _consumer_routes(pipeline, documents, auth), {"documents": documents.collections})
         )
         if pull or _may_create(settings):
             transport = await _entered(stack, GoogleTransport.connect(settings.general.emulator_host))
             if not app and _may_create(settings):
-                await create_absent(default_topology(settings, _push_endpoint(settings, port)), transport)
+                token = _push_token(settings) if auth else None
+                push = PushConfig(_push_endpoint(settings, port), oidc=token)
+                await create_absent(default_topology(settings, push), transport)
             for name in pull:
                 path = subscription_path(settings.general.project, name)
                 await stack.enter_async_context(_background(consume(transport, pipeline, path)))
@@ -133,10 +155,10 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
 async def running_desk(settings: Settings) -> AsyncIterator[Running]:
     """The desk alone: reads the dead-letter topics of the default topology."""
     async with AsyncExitStack() as stack:
-        listener, port = _take_http_port(stack, settings)
+        listener, port = _take_port(stack, settings.http.host, settings.http.port)
         failures = await _entered(stack, await open_failures(settings))
         transport = await _entered(stack, GoogleTransport.connect(settings.general.emulator_host))
-        topology = default_topology(settings, _push_endpoint(settings, port))
+        topology = default_topology(settings, PushConfig(_push_endpoint(settings, port)))
         if _may_create(settings):
             await create_absent(topology.dead_letters_only(), transport)
         await stack.enter_async_context(_desk(SystemClock(), transport, failures, topology.desk_subscriptions))
@@ -231,30 +253,50 @@ def _check_files(settings: Settings) -> None:
 # Pieces.
 
 
+@dataclass(frozen=True, slots=True)
+class _BrokerPart:
+    broker: Broker
+    push: PushDelivery
+    port: int
+    issuer: str
+    routes: Sequence[Route]  # what else it shows of itself
+
+
 @asynccontextmanager
-async def _broker(settings: Settings, clock: Clock) -> AsyncIterator[tuple[Broker, int]]:
+async def _broker(
+    settings: Settings, clock: Clock, guard: AddressGuard, ports: Sequence[socket.socket]
+) -> AsyncIterator[_BrokerPart]:
+    """`ports` listen already: one for everything, perhaps a second for gRPC alone. Push is not started yet."""
     async with AsyncExitStack() as stack:
         log = await _entered(stack, await _open_log(settings))
         # In memory the log is its own cache.
         broker_settings = replace(settings.broker, cache_megabytes=0) if settings.general.memory else settings.broker
-        broker = await _entered(stack, await Broker.open(log, clock, broker_settings))
-        server = PubsubServer(broker)
-        port = await server.start(settings.broker.host, settings.broker.port, settings.broker.grpc_port or None)
+        broker = await _entered(
+            stack, await Broker.open(log, clock, broker_settings, guard, key_days=settings.push.key_days)
+        )
+        port: int = ports[0].getsockname()[1]
+        issuer = settings.push.issuer or _url(settings.broker.host, port)
+        client = await _entered(stack, OutgoingClient(guard, ca_file=settings.push.ca_file))
+        tokens = PushTokens(broker.signing_keys, issuer, clock)
+        push = PushDelivery(broker, client, tokens, issuer, settings.push, clock, strict=settings.broker.strict)
+        registry = MetricsRegistry()
+        registry.register(lambda: push_metrics(push.status(), clock.now_ns()))
+        routes = [*push_status_api.routes(push.status), *metrics_api.routes(registry)]
+        own_routes = [*routes, *openid.routes(broker.signing_keys, lambda: issuer)]
+        server = PubsubServer(broker, extra_routes=own_routes)
+        await server.serve(*ports)
         stack.push_async_callback(server.stop)
         await stack.enter_async_context(_background(keep_removing(broker, clock)))
-        yield broker, port
+        yield _BrokerPart(broker, push, port, issuer, routes)
 
 
 @asynccontextmanager
-async def _push(settings: Settings, broker: Broker) -> AsyncIterator[None]:
-    client = AiohttpPushClient()
-    push = PushDelivery(broker, client, settings.push, strict=settings.broker.strict)
+async def _pushing(push: PushDelivery) -> AsyncIterator[None]:
     push.start()
     try:
         yield
     finally:
         await push.stop()
-        await client.close()
 
 
 @asynccontextmanager
@@ -309,9 +351,9 @@ def _pipeline(settings: Settings, clock: Clock, documents: DocumentStore, app: s
     return Pipeline(consumer, documents, clock, settings.consumer, topics_by_subscription(settings))
 
 
-def _consumer_routes(pipeline: Pipeline, documents: DocumentStore) -> list[Route]:
+def _consumer_routes(pipeline: Pipeline, documents: DocumentStore, auth: PushAuth | None) -> list[Route]:
     return [
-        *push_endpoint.routes(pipeline),
+        *push_endpoint.routes(pipeline, auth),
         *documents_api.routes(documents),
         *outcomes_api.routes(pipeline.recent),
     ]
@@ -338,22 +380,76 @@ def load_app(name: str) -> Consumer:
 # Addresses.
 
 
-def _take_http_port(stack: AsyncExitStack, settings: Settings) -> tuple[socket.socket, int]:
-    listener = listen(settings.http.host, settings.http.port)
+def _take_port(stack: AsyncExitStack, host: str, port: int) -> tuple[socket.socket, int]:
+    """Before any file is opened: that the port is taken is known at once, and nothing has been changed then."""
+    listener = listen(host, port)
     stack.callback(listener.close)
     return listener, listener.getsockname()[1]
 
 
-def _require_free(host: str, port: int) -> None:
-    """Looks before any file is opened; the server itself finds out too, but later."""
-    listen(host, port).close()
+def _take_broker_ports(stack: AsyncExitStack, settings: Settings) -> list[socket.socket]:
+    wanted = [settings.broker.port] + ([settings.broker.grpc_port] if settings.broker.grpc_port else [])
+    return [_take_port(stack, settings.broker.host, port)[0] for port in wanted]
+
+
+def _reachable(host: str) -> str:
+    """An address of this machine that leads to who listens on `host`."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - it is about listening everywhere
+
+
+def _url(host: str, port: int) -> str:
+    host = _reachable(host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _push_endpoint(settings: Settings, http_port: int) -> str:
-    host = settings.http.host
-    if host in ("0.0.0.0", "::"):  # noqa: S104 - listening everywhere; from here that is
-        host = "127.0.0.1"
-    return f"http://{f'[{host}]' if ':' in host else host}:{http_port}/pubsub/push"
+    return f"{_url(settings.http.host, http_port)}/pubsub/push"
+
+
+def _guard(settings: Settings, host: str, also: Collection[tuple[str, int]] = ()) -> AddressGuard:
+    """`host` is where this process listens: whoever can only be reached from this machine may push to it."""
+    return AddressGuard.from_setting(settings.outgoing.allow, listens_on_loopback=_is_loopback(host), also=also)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+# Who may push.
+
+
+def _push_token(settings: Settings) -> OidcToken:
+    """What the default topology's subscriptions send to the consumer."""
+    account = settings.consumer_auth.email or f"holdfast-push@{settings.general.project}.iam.gserviceaccount.com"
+    return OidcToken(account, settings.consumer_auth.audience)
+
+
+def _local_auth(part: _BrokerPart, clock: Clock, token: OidcToken, endpoint: str) -> PushAuth:
+    keys = openid.LocalKeys(part.broker.signing_keys)
+    return PushAuth(
+        keys, clock, audience=token.audience or endpoint, issuer=part.issuer, email=token.service_account
+    )
+
+
+async def _remote_auth(stack: AsyncExitStack, settings: Settings, clock: Clock) -> PushAuth | None:
+    wanted = settings.consumer_auth
+    if wanted.push == "off" or (wanted.push == "auto" and not wanted.audience):
+        return None
+    if not wanted.audience:
+        raise SettingError("consumer.auth.audience", "", "must be set where consumer.auth.push is required")
+    url = wanted.keys_url or GOOGLE_KEYS_URL
+    try:
+        target = parse_target("consumer.auth.keys_url", url)
+    except BadInput as error:
+        raise SettingError("consumer.auth.keys_url", url, "must be an http:// or https:// URL") from error
+    client = await _entered(stack, OutgoingClient(_guard(settings, settings.http.host)))
+    keys = RemoteKeys(lambda: fetch(client, target, MOST_KEYS_BYTES), clock)
+    return PushAuth(
+        keys, clock, audience=wanted.audience, issuer=wanted.issuer or GOOGLE, email=wanted.email
+    )
 
 
 def _may_create(settings: Settings) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
+
+from starlette.routing import Route
 
 from holdfast.api.grpc import iam, publisher, schemas, subscriber
 from holdfast.api.grpc.methods import Method, StreamMethod
@@ -17,7 +20,10 @@ GRACE_SECONDS = 1.0
 
 
 class PubsubServer:
-    def __init__(self, broker: Broker, *, grace_seconds: float = GRACE_SECONDS) -> None:
+    def __init__(
+        self, broker: Broker, *, grace_seconds: float = GRACE_SECONDS, extra_routes: Sequence[Route] = ()
+    ) -> None:
+        """`extra_routes` are served on the same port, besides Pub/Sub."""
         self._grace_seconds = grace_seconds
         self._subscriber = subscriber.Subscriber(broker)
         # By service and method name. gRPC and REST offer the same ones.
@@ -28,7 +34,7 @@ class PubsubServer:
             iam.SERVICE: iam.Policies(broker).methods(),
         }
         self._grpc = Http2Server(services)
-        self._rest = ConnectionServer(rest_app(services))
+        self._rest = ConnectionServer(rest_app(services, extra_routes))
 
     async def start(self, host: str, port: int, grpc_port: int | None = None) -> int:
         """`grpc_port` is a second port for gRPC alone. Gives the first, which matters when 0 asked for a free one."""
@@ -38,13 +44,17 @@ class PubsubServer:
         except BaseException:
             listener.close()
             raise
+        await self.serve(listener, direct)
+        bound: int = listener.getsockname()[1]
+        return bound
+
+    async def serve(self, listener: socket.socket, direct: socket.socket | None = None) -> None:
+        """On sockets that listen already; `direct` is for gRPC alone."""
         await self._rest.start()
         # What does not begin as HTTP/2 does is REST.
         await self._grpc.start(listener, self._rest.protocol)
         if direct is not None:
             await self._grpc.start(direct)
-        bound: int = listener.getsockname()[1]
-        return bound
 
     async def stop(self) -> None:
         """Nobody new; streams end with UNAVAILABLE, which tells clients to come back."""

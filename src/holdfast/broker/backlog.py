@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from holdfast.broker.filters import compile_filter
 from holdfast.broker.log import FailedAttempts, StoredMessage
@@ -27,6 +28,16 @@ PAGE_BYTES = 4_000_000
 MOST_BEHIND = 100_000
 
 Accepts = Callable[[Mapping[str, str]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What there is to deliver now, since when, and what comes later."""
+
+    due: int
+    oldest_due_ns: int | None
+    waiting: int
+    next_due_ns: int | None
 
 
 class Backlog:
@@ -72,6 +83,16 @@ class Backlog:
         self._drop_stale()
         return self._waiting[0][0] if self._waiting else None
 
+    def outlook(self) -> Outlook:
+        """Counts every new message, whether or not a filter lets it through: that is known once it is read."""
+        now_ns = self._clock.now_ns()
+        times = [failed.due_ns for sequence, failed in self.settled.failed.items() if not self._is_under_way(sequence)]
+        due = [due_ns for due_ns in times if due_ns <= now_ns]
+        new = len(self._page) + self._topic.visible_end - self._cursor
+        first_new = self._page[0] if self._page else self._topic.cached(self._cursor)
+        known = [*due, first_new.publish_time_ns] if first_new is not None else due
+        return Outlook(new + len(due), min(known, default=None), len(times) - len(due), self.next_due_ns())
+
     async def next(self) -> StoredMessage | None:
         """Whatever was due first; a new message counts from its publish time and goes before a retry of that time."""
         while True:
@@ -97,7 +118,9 @@ class Backlog:
         """The usual case, quickly: new messages that have been read already, when there is nothing to choose. Empty
         when there might be; `next` then looks at each message."""
         page = self._page
-        if not page or self._accepts or self._keys or self._waiting or self.settled.failed or self.settled.ranges:
+        if not page or self._accepts or self._keys or self.settled.knows_from(page[0].sequence):
+            return []
+        if self._first_due() is not None:
             return []
         if page[0].sequence < self.settled.floor or self._is_too_old(page[0]):  # what follows is younger
             return []
@@ -183,11 +206,16 @@ class Backlog:
     # What happened to messages.
 
     def fail(self, sequence: int, attempts: int, due_ns: int) -> None:
-        """It comes again, at due_ns or later; unless it outlived its retention while it was under way."""
-        if sequence in self.settled:
-            return
-        self.settled.fail(sequence, FailedAttempts(attempts, due_ns))
-        heapq.heappush(self._waiting, (due_ns, sequence))
+        """It comes again, at due_ns or later and once `is_saved` says so; unless it outlived its retention while it
+        was under way."""
+        if sequence not in self.settled:
+            self.settled.fail(sequence, FailedAttempts(attempts, due_ns))
+
+    def is_saved(self, failed: Mapping[int, FailedAttempts]) -> None:
+        """These counts are on disk. A message does not go out again before that: after a crash it would come with an
+        attempt number that is lower than the last one."""
+        for sequence, attempts in failed.items():
+            heapq.heappush(self._waiting, (attempts.due_ns, sequence))
 
     def settle(self, first: int, last: int) -> None:
         """first..last need no delivery any more."""

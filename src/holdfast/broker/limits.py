@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.broker.filters import compile_filter
+from holdfast.broker.push.attributes import ALL as PUSH_ATTRIBUTES
+from holdfast.broker.push.attributes import limits_of
 from holdfast.broker.wire import PubsubMessage
 from holdfast.errors import BadInput, Unsupported
 from holdfast.model.names import DELETED_TOPIC, check_subscription, check_topic
 from holdfast.model.resources import PushConfig, Subscription, Topic
+from holdfast.outgoing.targets import parse_target
+from holdfast.settings import PushSettings
 
 _LABEL_KEY = re.compile(r"[^\W\d_A-Z][\w-]*")
 _LABEL_VALUE = re.compile(r"[\w-]*")
@@ -97,7 +101,7 @@ def check_labels(labels: Mapping[str, str]) -> None:
             raise BadInput(f"labels[{key[:80]!r}]", f"at most {LABEL_CHARACTERS} lower-case letters, digits, - and _")
 
 
-def check_subscription_config(config: Subscription) -> None:
+def check_subscription_config(config: Subscription, *, strict: bool = False) -> None:
     check_subscription("name", config.name)
     check_labels(config.labels)
     if config.expiration_seconds is not None:
@@ -126,13 +130,15 @@ def check_subscription_config(config: Subscription) -> None:
         if low > high:
             raise BadInput("retry_policy.minimum_backoff", f"{low:g} s is above maximum_backoff, {high:g} s")
     if config.push:
-        _check_push(config.push)
+        _check_push(config.push, strict)
 
 
-def _check_push(push: PushConfig) -> None:
-    if not push.endpoint.startswith(("http://", "https://")):
-        raise BadInput("push_config.push_endpoint", "must be an http:// or https:// URL")
-    unknown = set(push.attributes) - {"x-goog-version"}
+def _check_push(push: PushConfig, strict: bool) -> None:
+    parse_target("push_config.push_endpoint", push.endpoint)
+    limits_of(push, PushSettings())
+    if push.oidc is not None and not push.oidc.service_account:
+        raise BadInput("push_config.oidc_token.service_account_email", "must be given")
+    unknown = set(push.attributes) - {"x-goog-version"} - (frozenset() if strict else PUSH_ATTRIBUTES)
     if unknown:
         raise BadInput("push_config.attributes", f"unknown attribute {min(unknown)!r}")
     if push.attributes.get("x-goog-version", "v1") not in ("v1", "v1beta2"):

@@ -28,6 +28,7 @@ class SettledMessages:
         self._firsts = sorted(progress.acked)
         self._last_of = dict(progress.acked)
         self.failed = {sequence: failed for sequence, failed in progress.failed.items() if sequence not in self}
+        self._highest_failed = max(self.failed, default=-1)
         self._saved_floor = progress.floor
         self._unsaved = _Unsaved()
 
@@ -36,6 +37,12 @@ class SettledMessages:
             return True
         at = bisect.bisect_right(self._firsts, sequence) - 1
         return at >= 0 and sequence <= self._last_of[self._firsts[at]]
+
+    def knows_from(self, sequence: int) -> bool:
+        """Whether anything at or after `sequence` may have been settled or failed already."""
+        if self._firsts and self._last_of[self._firsts[-1]] >= sequence:
+            return True
+        return self._highest_failed >= sequence
 
     def settle(self, first: int, last: int) -> None:
         """Marks first..last as done. Doing it twice is harmless."""
@@ -50,6 +57,7 @@ class SettledMessages:
 
     def fail(self, sequence: int, attempts: FailedAttempts) -> None:
         self.failed[sequence] = attempts
+        self._highest_failed = max(self._highest_failed, sequence)
         self._unsaved.failed_put[sequence] = attempts
         self._unsaved.failed_gone.discard(sequence)
 

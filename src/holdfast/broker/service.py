@@ -29,6 +29,7 @@ from holdfast.broker.log import (
 )
 from holdfast.broker.schemas.registry import DELETED_SCHEMA, SchemaRegistry, schema_attributes
 from holdfast.broker.signals import Signal, Timers
+from holdfast.broker.signing_keys import DEFAULT_KEY_DAYS, SigningKeys
 from holdfast.broker.snapshots import LIFETIME_SECONDS, SHORTEST_LIFETIME_SECONDS, Snapshot, Snapshots
 from holdfast.broker.subscriptions import SubscriptionQueue
 from holdfast.broker.tail_cache import TailCache
@@ -38,6 +39,8 @@ from holdfast.errors import AlreadyExists, BadInput, FailedPrecondition, NotFoun
 from holdfast.model.message import Message
 from holdfast.model.names import DELETED_TOPIC, check_project, check_snapshot
 from holdfast.model.resources import PushConfig, SchemaSettings, Subscription, Topic
+from holdfast.outgoing.addresses import LOOPBACK, AddressGuard
+from holdfast.outgoing.targets import parse_target
 from holdfast.settings import BrokerSettings
 
 log = logging.getLogger("holdfast.broker")
@@ -51,6 +54,8 @@ PULL_BYTES = 3_500_000
 
 # Kind of record in the log.
 POLICY = "iam policy"
+
+PUSH_ENDPOINT = "push_config.push_endpoint"
 
 
 Arguments = ParamSpec("Arguments")
@@ -77,11 +82,20 @@ def _to_the_end(
 class Broker:
     """Opened by `Broker.open`, which continues where the log says the last process was."""
 
-    def __init__(self, log: MessageLog, clock: Clock, settings: BrokerSettings) -> None:
+    def __init__(
+        self,
+        log: MessageLog,
+        clock: Clock,
+        settings: BrokerSettings,
+        guard: AddressGuard | None = None,
+        *,
+        key_days: float = DEFAULT_KEY_DAYS,
+    ) -> None:
         self.subscriptions_changed = Signal()
         self._log = log
         self._clock = clock
         self._strict = settings.strict
+        self._guard = guard or AddressGuard(LOOPBACK)
         self._cache = TailCache(settings.cache_megabytes * 1_000_000)
         self._timers = Timers(clock)
         self._topics: dict[str, TopicLog] = {}
@@ -89,6 +103,7 @@ class Broker:
         self._queues: dict[str, SubscriptionQueue] = {}
         self._snapshots = Snapshots({})
         self.schemas = self._schema_registry({})
+        self.signing_keys = SigningKeys(log.commit, clock, key_days)
         self._policies: dict[str, bytes] = {}
         self._next_key = 1
         self._changing: set[asyncio.Future[Any]] = set()
@@ -96,8 +111,17 @@ class Broker:
         self._administration = asyncio.Lock()
 
     @classmethod
-    async def open(cls, log: MessageLog, clock: Clock, settings: BrokerSettings) -> Self:
-        broker = cls(log, clock, settings)
+    async def open(
+        cls,
+        log: MessageLog,
+        clock: Clock,
+        settings: BrokerSettings,
+        guard: AddressGuard | None = None,
+        *,
+        key_days: float = DEFAULT_KEY_DAYS,
+    ) -> Self:
+        """`guard` says where push endpoints may be; without one, anywhere public and on this machine."""
+        broker = cls(log, clock, settings, guard, key_days=key_days)
         broker._restore(await log.load())
         return broker
 
@@ -105,6 +129,7 @@ class Broker:
         self._next_key = contents.next_key
         self._snapshots = Snapshots(contents.records)
         self.schemas = self._schema_registry(contents.records)
+        self.signing_keys.restore(contents.records)
         self._policies = {name: value for (kind, name), value in contents.records.items() if kind == POLICY}
         by_key: dict[int, TopicLog] = {}
         for stored in contents.topics:
@@ -131,6 +156,7 @@ class Broker:
     async def close(self) -> None:
         """Everything decided so far is on disk at return. The log itself is its owner's to close."""
         await asyncio.gather(*self._changing, return_exceptions=True)
+        await self.signing_keys.close()
         results = await asyncio.gather(*(queue.close() for queue in self._queues.values()), return_exceptions=True)
         self._timers.stop()
         for error in filter(None, results):
@@ -242,7 +268,7 @@ class Broker:
 
     @_to_the_end
     async def create_subscription(self, config: Subscription) -> Subscription:
-        limits.check_subscription_config(config)
+        self._check_config(config)
         async with self._administration:
             if config.name in self._queues:
                 raise AlreadyExists(f"subscription {config.name} already exists")
@@ -264,11 +290,16 @@ class Broker:
         async with self._administration:
             queue = self.queue(name)
             config = change(queue.config)
-            limits.check_subscription_config(config)
+            self._check_config(config, queue.config)
             await self._log.commit([PutSubscription(queue.key, queue.topic.key, config, queue.settled.floor)])
             queue.reconfigure(config)
         self.subscriptions_changed.fire()
         return config
+
+    def _check_config(self, config: Subscription, before: Subscription | None = None) -> None:
+        limits.check_subscription_config(config, strict=self._strict)
+        if config.push and (before is None or config.push != before.push):
+            self._guard.check_target(PUSH_ENDPOINT, parse_target(PUSH_ENDPOINT, config.push.endpoint))
 
     async def modify_push_config(self, name: str, push: PushConfig | None) -> None:
         """None turns it into a pull subscription."""

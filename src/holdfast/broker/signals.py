@@ -16,10 +16,18 @@ class Signal:
     def __init__(self) -> None:
         self.version = 0
         self._waiters: set[asyncio.Future[None]] = set()
+        self._listeners: tuple[Callable[[], None], ...] = ()
 
     @property
     def is_awaited(self) -> bool:
-        return bool(self._waiters)
+        return bool(self._waiters or self._listeners)
+
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Called at every signal, until `unlisten`."""
+        self._listeners = (*self._listeners, callback)
+
+    def unlisten(self, callback: Callable[[], None]) -> None:
+        self._listeners = tuple(listener for listener in self._listeners if listener != callback)
 
     def fire(self) -> None:
         self.version += 1
@@ -27,6 +35,8 @@ class Signal:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        for callback in self._listeners:
+            callback()
 
     async def wait_beyond(self, version: int) -> None:
         if self.version != version:

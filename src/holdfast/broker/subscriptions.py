@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from holdfast.backoff import backoff_seconds
-from holdfast.broker.backlog import Backlog
+from holdfast.broker.backlog import Backlog, Outlook
 from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
 from holdfast.broker.log import MessageLog, Progress, Reset, StoredMessage
 from holdfast.broker.progress import SettledMessages
@@ -101,10 +101,8 @@ class SubscriptionQueue:
     def has_ready(self) -> bool:
         return self._backlog.has_ready()
 
-    async def wait_ready(self) -> None:
-        """Also returns when the subscription was deleted."""
-        while not self.has_ready() and not self.deleted:
-            await self.changed.wait_beyond(self.changed.version)
+    def outlook(self) -> Outlook:
+        return self._backlog.outlook()
 
     async def take(
         self, max_messages: int, max_bytes: int, holder: Holder, deadline_seconds: float | None = None
@@ -259,7 +257,6 @@ class SubscriptionQueue:
     def _wait_until(self, sequence: int, attempts: int, due_ns: int) -> None:
         self._backlog.fail(sequence, attempts, due_ns)
         self._save()
-        self._arm_for_waiting()
 
     def _delay_seconds(self, failures: int, failure: Failure) -> float:
         """Without a retry policy a pull subscription redelivers at once, as Pub/Sub does; a push subscription would
@@ -451,6 +448,9 @@ class SubscriptionQueue:
             self._timers.at(self._clock.now_ns() + SAVE_AGAIN_NS, self._save_now)
             return error
         self._unsaved_acks -= acks
+        if change.failed_set and settled is self.settled:  # no seek meanwhile
+            self._backlog.is_saved(change.failed_set)
+            self._arm_for_waiting()
         return None
 
     def _spawn(self, work: Awaitable[None]) -> None:

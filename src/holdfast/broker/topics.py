@@ -112,6 +112,9 @@ class TopicLog:
         was_cut = len(messages) == limit or sum(len(message.body) for message in messages) >= max_bytes
         return messages, (messages[-1].sequence + 1 if was_cut else end)
 
+    def cached(self, sequence: int) -> StoredMessage | None:
+        return self._cache.one(self.key, sequence)
+
     async def read_one(self, sequence: int) -> StoredMessage | None:
         return self._cache.one(self.key, sequence) or await self._log.read_one(self.key, sequence)
 

@@ -79,7 +79,7 @@ def changed_topic(topic: Topic, request: Any, mask: Any) -> Topic:
 
 def changed_subscription(subscription: Subscription, request: Any, mask: Any) -> Subscription:
     changed = subscription_from_pb(_merged(subscription_to_pb(subscription), request, mask, _SUBSCRIPTION_CHANGES))
-    return replace(changed, detached=subscription.detached)
+    return replace(changed, detached=subscription.detached, consent=subscription.consent)
 
 
 def snapshot_to_pb(snapshot: Snapshot) -> Any:

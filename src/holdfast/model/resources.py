@@ -68,6 +68,14 @@ class PushConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class EndpointConsent:
+    """A push endpoint agreed to be sent messages. At most per_second of them; 0 means any number."""
+
+    endpoint: str
+    per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterPolicy:
     topic: str
     max_delivery_attempts: int = DEFAULT_DELIVERY_ATTEMPTS
@@ -95,6 +103,7 @@ class Subscription:
     filter: str = ""
     expiration_seconds: float | None = DEFAULT_EXPIRATION_SECONDS  # unused for so long, it is deleted; None: never
     detached: bool = False
+    consent: EndpointConsent | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -103,9 +112,11 @@ class Subscription:
     def from_json(cls, value: Mapping[str, Any]) -> Subscription:
         parts = dict(value)
         push, dead_letter, retry = parts.pop("push"), parts.pop("dead_letter"), parts.pop("retry")
+        consent = parts.pop("consent", None)
         return cls(
             push=PushConfig.from_json(push) if push else None,
             dead_letter=DeadLetterPolicy(**dead_letter) if dead_letter else None,
             retry=RetryPolicy(**retry) if retry else None,
+            consent=EndpointConsent(**consent) if consent else None,
             **parts,
         )

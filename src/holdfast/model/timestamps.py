@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from holdfast.clock import NANOSECONDS
 
@@ -24,10 +25,15 @@ def parse_rfc3339(text: str) -> int:
 def format_rfc3339(when_ns: int) -> str:
     """UTC with a Z, and as many digits of a second as are needed: none, 3, 6 or 9."""
     seconds, nanos = divmod(when_ns, NANOSECONDS)
-    text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    text = _whole_seconds(seconds)
     if nanos == 0:
         return text + "Z"
     digits = f"{nanos:09d}"
     while digits.endswith("000"):
         digits = digits[:-3]
     return f"{text}.{digits}Z"
+
+
+@lru_cache(maxsize=64)  # many messages are published in one second, and strftime is slow
+def _whole_seconds(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -48,7 +48,8 @@ def topics_by_subscription(settings: Settings) -> Mapping[str, str]:
     return {materializer_subscription(topic): topic for topic in consumer_topics(settings)}
 
 
-def default_topology(settings: Settings, push_endpoint: str) -> Topology:
+def default_topology(settings: Settings, push: PushConfig) -> Topology:
+    """`push` is how the consumer is reached."""
     project = settings.general.project
     topics: list[str] = []
     subscriptions: list[Subscription] = []
@@ -63,7 +64,7 @@ def default_topology(settings: Settings, push_endpoint: str) -> Topology:
                 name,
                 topic_path(project, topic),
                 dead_letters,
-                push_endpoint,
+                push,
             ),
             Subscription(
                 desk_name,
@@ -77,13 +78,13 @@ def default_topology(settings: Settings, push_endpoint: str) -> Topology:
 
 
 def _push_subscription(
-    settings: TopologySettings, name: str, topic: str, dead_letters: str, push_endpoint: str
+    settings: TopologySettings, name: str, topic: str, dead_letters: str, push: PushConfig
 ) -> Subscription:
     return Subscription(
         name,
         topic,
         ack_deadline_seconds=settings.ack_deadline_seconds,
-        push=PushConfig(push_endpoint),
+        push=push,
         dead_letter=DeadLetterPolicy(dead_letters, settings.max_delivery_attempts),
         retry=RetryPolicy(settings.minimum_backoff_seconds, settings.maximum_backoff_seconds),
     )

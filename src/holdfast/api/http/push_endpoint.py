@@ -1,6 +1,11 @@
-"""POST /pubsub/push: a Pub/Sub push request in, the settled outcome out."""
+"""POST /pubsub/push: a Pub/Sub push request in, the settled outcome out.
+
+OPTIONS says that we want to be pushed to, as the abuse protection of CloudEvents' HTTP webhooks has it.
+"""
 
 from __future__ import annotations
+
+import logging
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -9,16 +14,31 @@ from starlette.routing import Route
 from holdfast.api.http.errors import error_body, with_errors
 from holdfast.consumer.decode import decode_envelope
 from holdfast.consumer.pipeline import Pipeline
+from holdfast.consumer.push_auth import PAUSE_AFTER_ERROR_SECONDS, KeysUnavailable, PushAuth, TokenRefused
 from holdfast.consumer.settle import poison_headers, settle
 from holdfast.errors import Poison
 from holdfast.model.outcome import Poisoned
+
+log = logging.getLogger("holdfast.consumer")
 
 # Pub/Sub's largest message is 10 MB; base64 makes 13.4 MB of it, and attributes and names come on top.
 LARGEST_BODY_BYTES = 14 * 1024 * 1024
 TOO_LARGE = "MESSAGE_TOO_LARGE"
 
 
-def routes(pipeline: Pipeline) -> list[Route]:
+def routes(pipeline: Pipeline, auth: PushAuth | None = None) -> list[Route]:
+    """Without `auth`, anybody may push."""
+
+    async def endpoint(request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return _consent(request)
+        if auth is not None:
+            # Before anything of the body is read: it may be large, and its sender is nobody yet.
+            refusal = await _refused(auth, request)
+            if refusal is not None:
+                return refusal
+        return await push(request)
+
     async def push(request: Request) -> Response:
         try:
             # The content type is not looked at: what parses as an envelope is one.
@@ -30,7 +50,36 @@ def routes(pipeline: Pipeline) -> list[Route]:
         answer = settle(await pipeline.handle(delivery), delivery.message.message_id)
         return JSONResponse(answer.body, answer.status, dict(answer.headers))
 
-    return [Route("/pubsub/push", with_errors(push), methods=["POST"])]
+    return [Route("/pubsub/push", with_errors(endpoint), methods=["POST", "OPTIONS"])]
+
+
+def _consent(request: Request) -> Response:
+    """Anybody may ask, and be as quick as they like: who may really push is up to the token."""
+    headers = {"Allow": "POST, OPTIONS"}
+    origin = request.headers.get("webhook-request-origin")
+    if origin:
+        headers |= {"WebHook-Allowed-Origin": origin, "WebHook-Allowed-Rate": "*"}
+    return Response(headers=headers)
+
+
+async def _refused(auth: PushAuth, request: Request) -> Response | None:
+    # Two headers are joined as HTTP has it, which makes no valid one.
+    authorization = ", ".join(request.headers.getlist("authorization"))
+    try:
+        await auth.check(authorization)
+    except TokenRefused as error:
+        _warn(request, str(error), error.expected)
+        return error_body(401, "UNAUTHENTICATED", str(error), {"WWW-Authenticate": "Bearer"})
+    except KeysUnavailable as error:
+        _warn(request, str(error))
+        return error_body(503, "UNAVAILABLE", str(error), {"Retry-After": str(PAUSE_AFTER_ERROR_SECONDS)})
+    return None
+
+
+def _warn(request: Request, error: str, expected: str = "") -> None:
+    client = request.client.host if request.client else ""
+    fields = {"error": error, "expected": expected, "client": client}
+    log.warning("a push request was refused", extra={"fields": fields})
 
 
 async def _body(request: Request) -> bytes:

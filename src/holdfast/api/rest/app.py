@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
 from google.pubsub_v1.types import pubsub
+from starlette.routing import Route
+from starlette.routing import Router as ExtraRouter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.api.grpc.methods import Method, StreamMethod
@@ -37,8 +39,8 @@ class _Route:
     method: Method | StreamMethod | None
 
 
-def rest_app(services: Services) -> ASGIApp:
-    """`services` are the same methods by name that the gRPC server offers."""
+def rest_app(services: Services, extra_routes: Sequence[Route] = ()) -> ASGIApp:
+    """`services` are the same methods by name that the gRPC server offers. `extra_routes` come before them."""
     routes = [_Route(rule, services.get(rule.service, {}).get(rule.method)) for rule in all_rules()]
     router = Router((route.rule.verb, route.rule.template, route) for route in routes)
 
@@ -51,7 +53,24 @@ def rest_app(services: Services) -> ASGIApp:
             answer = _told(error, scope)
         await send_answer(answer, send)
 
+    return _with_extra(extra_routes, app) if extra_routes else app
+
+
+def _with_extra(extra_routes: Sequence[Route], pubsub_app: ASGIApp) -> ASGIApp:
+    extra = ExtraRouter(extra_routes, redirect_slashes=False, default=pubsub_app)
+    # A look at the first part of the path, so that Pub/Sub's own requests do not pay for being compared with each.
+    first_parts = {_first_part(route.path) for route in extra_routes}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        chosen = extra if _first_part(scope["path"]) in first_parts else pubsub_app
+        await chosen(scope, receive, send)
+
     return app
+
+
+def _first_part(path: str) -> str:
+    """Of /metrics and of /api/v1/push the part behind the first slash. Extra routes have no variable there."""
+    return path[1:].partition("/")[0]
 
 
 def _told(error: Exception, scope: Scope) -> Answer:

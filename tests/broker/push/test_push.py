@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,19 +14,22 @@ import pytest
 from aiohttp import web
 
 import holdfast
-from holdfast.broker.push import PushDelivery
-from holdfast.broker.push_client import AiohttpPushClient
+from holdfast.broker.push.delivery import PushDelivery
+from holdfast.broker.push_tokens import PushTokens
 from holdfast.broker.service import Broker
 from holdfast.broker.wire import decode
 from holdfast.clock import SystemClock
 from holdfast.model import dead_letter_attributes as names
 from holdfast.model.message import Message
 from holdfast.model.resources import DeadLetterPolicy, PushConfig, RetryPolicy, Subscription, Topic
+from holdfast.outgoing.addresses import LOOPBACK, AddressGuard
+from holdfast.outgoing.client import OutgoingClient
 from holdfast.settings import BrokerSettings, PushSettings
 from holdfast.stores.memory.log import MemoryMessageLog
 from tests.broker.helpers import DEAD_LETTERS, SUBSCRIPTION, TOPIC, make_dead_letter_topic, publish, take_one, text
 
 AT_ONCE = RetryPolicy(0.01, 0.02)
+ISSUER = "http://broker.example.com"
 
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -66,6 +70,22 @@ async def endpoint() -> AsyncIterator[Endpoint]:
     await runner.cleanup()
 
 
+@asynccontextmanager
+async def pushing(settings: PushSettings, *, strict: bool = False) -> AsyncIterator[Broker]:
+    clock = SystemClock()
+    broker = await Broker.open(MemoryMessageLog(), clock, BrokerSettings(strict=strict))
+    client = OutgoingClient(AddressGuard(LOOPBACK))
+    tokens = PushTokens(broker.signing_keys, ISSUER, clock)
+    push = PushDelivery(broker, client, tokens, ISSUER, settings, clock, strict=strict)
+    push.start()
+    try:
+        yield broker
+    finally:
+        await push.stop()
+        await client.close()
+        await broker.close()
+
+
 @pytest.fixture(params=[False, True], ids=["ours", "strict"])
 def strict(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
@@ -73,14 +93,8 @@ def strict(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 async def broker(strict: bool) -> AsyncIterator[Broker]:
-    opened = await Broker.open(MemoryMessageLog(), SystemClock(), BrokerSettings(strict=strict))
-    client = AiohttpPushClient()
-    push = PushDelivery(opened, client, PushSettings(timeout_seconds=0.5), strict=strict)
-    push.start()
-    yield opened
-    await push.stop()
-    await client.close()
-    await opened.close()
+    async with pushing(PushSettings(timeout_seconds=0.5), strict=strict) as opened:
+        yield opened
 
 
 async def push_to(broker: Broker, url: str, **config: Any) -> None:

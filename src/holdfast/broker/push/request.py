@@ -1,0 +1,94 @@
+"""What is POSTed for a message: Pub/Sub's JSON, or the data alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from typing import Any
+
+from holdfast.broker.wire import PubsubMessage
+from holdfast.clock import NANOSECONDS
+from holdfast.model.resources import PushConfig, Subscription
+from holdfast.model.timestamps import format_rfc3339
+from holdfast.outgoing.client import request_head
+from holdfast.outgoing.targets import Target
+
+# Header names that an attribute of an unwrapped message may not set: they frame the request or are the broker's own.
+_OURS = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+    }
+)
+_METADATA_PREFIX = "x-goog-pubsub-"
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_NO_HEADER_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class RequestBuilder:
+    """Everything that is the same for all messages of a subscription is made once."""
+
+    def __init__(self, config: Subscription, push: PushConfig, target: Target) -> None:
+        self._push = push
+        self._subscription = config.name
+        self._tells_attempt = config.dead_letter is not None
+        content_type = {"Content-Type": "application/json"} if push.wrapped else {}
+        self._head = request_head("POST", target, content_type)
+        self._after_message = f'}},"subscription":{json.dumps(config.name)}'
+
+    def build(self, stored: bytes, attempt: int, authorization: str) -> bytes:
+        message = PubsubMessage.FromString(stored)
+        if self._push.wrapped:
+            headers, body = b"", self._wrapped(message, attempt)
+        else:
+            headers, body = self._metadata(message) if self._push.write_metadata else b"", message.data
+        if authorization:
+            headers += b"Authorization: %b\r\n" % authorization.encode()
+        return b"%b%bContent-Length: %d\r\n\r\n%b" % (self._head, headers, len(body), body)
+
+    def _wrapped(self, message: Any, attempt: int) -> bytes:
+        """Both spellings of id and time are there because Pub/Sub sends both. Ids and times need no escaping."""
+        message_id, time = message.message_id, _publish_time(message)
+        text = (
+            f'{{"message":{{"data":"{b64encode(message.data).decode()}","messageId":"{message_id}",'
+            f'"message_id":"{message_id}","publishTime":"{time}","publish_time":"{time}"'
+        )
+        if message.attributes:
+            text += f',"attributes":{json.dumps(dict(message.attributes))}'
+        if message.ordering_key:
+            text += f',"orderingKey":{json.dumps(message.ordering_key)}'
+        end = f',"deliveryAttempt":{attempt}}}' if self._tells_attempt else "}"
+        return (text + self._after_message + end).encode()
+
+    def _metadata(self, message: Any) -> bytes:
+        """As headers. An attribute that is no possible header is left out: the message matters more."""
+        found = {
+            "x-goog-pubsub-subscription-name": self._subscription,
+            "x-goog-pubsub-message-id": message.message_id,
+            "x-goog-pubsub-publish-time": _publish_time(message),
+        }
+        if message.ordering_key and not _NO_HEADER_VALUE.search(message.ordering_key):
+            found["x-goog-pubsub-ordering-key"] = message.ordering_key
+        found |= {name: value for name, value in message.attributes.items() if self._may_be_header(name, value)}
+        return b"".join([b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in found.items()])
+
+    def _may_be_header(self, name: str, value: str) -> bool:
+        lower = name.lower()
+        if lower in _OURS or lower.startswith((_METADATA_PREFIX, "proxy-")):
+            return False
+        if lower == "authorization" and self._push.oidc is not None:
+            return False
+        return bool(_HEADER_NAME.fullmatch(name)) and not _NO_HEADER_VALUE.search(value)
+
+
+def _publish_time(message: Any) -> str:
+    return format_rfc3339(message.publish_time.seconds * NANOSECONDS + message.publish_time.nanos)

@@ -1,0 +1,37 @@
+"""What becomes of a request: an answer, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Reasons end up in logs and on pages, and an endpoint may have a say in them.
+LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Header names are in lower case; of one that comes more than once, the first value counts."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """`kind` is one word for metrics and logs: timeout, dns, refused, blocked, tls, closed, malformed or too_large."""
+
+    kind: str
+    error: str
+
+
+Outcome = Answer | NoAnswer
+
+STOPPING = NoAnswer("closed", "Holdfast is stopping")
+
+
+def no_answer(kind: str, error: str) -> NoAnswer:
+    """For a reason that is not all our own words."""
+    printable = "".join(letter if letter.isprintable() else "?" for letter in error[:LONGEST_REASON])
+    return NoAnswer(kind, printable)

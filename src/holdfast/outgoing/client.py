@@ -1,0 +1,218 @@
+"""Sends HTTP/1.1 requests that are bytes already, over connections that are kept, to addresses that are allowed.
+
+What an endpoint does, fails to do, or is never gives an error here: it gives a NoAnswer with the reason. Redirects
+are not followed, proxies are not used, cookies are not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Sequence
+
+from holdfast.errors import StartupError
+from holdfast.outgoing.addresses import AddressGuard
+from holdfast.outgoing.answers import STOPPING, Answer, NoAnswer, Outcome, no_answer
+from holdfast.outgoing.connection import NEVER_ANSWERED, Connection
+from holdfast.outgoing.pool import Pool
+from holdfast.outgoing.request_head import request_head
+from holdfast.outgoing.resolver import Resolve, Resolver, system_resolve
+from holdfast.outgoing.targets import Target
+
+__all__ = ["Answer", "NoAnswer", "OutgoingClient", "Resolve", "request_head"]
+
+# A name may have any number of addresses. Of those that are allowed, so many are tried, one after the other, and
+# each but the last for no longer than this: the next may work where the first one swallows everything.
+MOST_ADDRESSES = 8
+TRY_SECONDS = 3.0
+
+
+class OutgoingClient:
+    def __init__(self, guard: AddressGuard, *, ca_file: str = "", resolve: Resolve = system_resolve) -> None:
+        """`ca_file` names certificate authorities besides the system's."""
+        self._guard = guard
+        self._pool = Pool()
+        self._resolver = Resolver(resolve)
+        # Reading the system's authorities takes 50 ms, so who never speaks TLS does not wait for it.
+        self._tls = _tls_context(ca_file) if ca_file else None
+        self._closed = False
+
+    async def send(
+        self,
+        target: Target,
+        request: bytes | tuple[bytes, ...],
+        timeout_seconds: float,
+        *,
+        most_body_bytes: int = 0,
+    ) -> Answer | NoAnswer:
+        """The timeout covers everything. With `most_body_bytes` 0 the answer is given without its body, and sooner."""
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        kept = self._pool.take((target.scheme, target.host, target.port))
+        if kept is not None:
+            outcome = await _exchange(kept, request, deadline, timeout_seconds, most_body_bytes)
+            if outcome is not NEVER_ANSWERED:
+                return outcome
+            # Most likely it was closing while we wrote. Endpoints must bear a request that comes twice anyway.
+        fresh = await self._connect(target, deadline)
+        if isinstance(fresh, NoAnswer):
+            return fresh
+        return await _exchange(fresh, request, deadline, timeout_seconds, most_body_bytes)
+
+    async def close(self) -> None:
+        """Requests under way end with a NoAnswer."""
+        self._closed = True
+        self._resolver.close()
+        await self._pool.close()
+
+    # Connecting.
+
+    async def _connect(self, target: Target, deadline: float) -> Connection | NoAnswer:
+        # Each step has a timeout of its own. Nested ones that end together would, before Python 3.13, leave the task
+        # cancelled by the inner one after the outer one has been dealt with.
+        try:
+            async with asyncio.timeout_at(deadline):
+                addresses = await self._allowed_addresses(target)
+        except TimeoutError:
+            return no_answer("timeout", f"cannot resolve {target.host}: no answer from DNS")
+        if isinstance(addresses, NoAnswer):
+            return addresses
+        return await self._connect_to_one(target, addresses, deadline)
+
+    async def _allowed_addresses(self, target: Target) -> Sequence[str] | NoAnswer:
+        found = [target.host] if _is_address(target.host) else await self._resolver.addresses(target.host)
+        if isinstance(found, NoAnswer):
+            return found
+        blocked = {address: self._guard.why_blocked(address, target.port) for address in found}
+        allowed = [address for address, why in blocked.items() if why is None]
+        return allowed[:MOST_ADDRESSES] or no_answer("blocked", f"{target.host}: {blocked[found[0]]}")
+
+    async def _connect_to_one(self, target: Target, addresses: Sequence[str], deadline: float) -> Connection | NoAnswer:
+        loop = asyncio.get_running_loop()
+        opened: Connection | NoAnswer = NEVER_ANSWERED
+        for tries_left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            left = deadline - loop.time()
+            seconds = left if tries_left == 1 else min(left / tries_left, TRY_SECONDS)
+            opened = await self._open(target, address, loop.time() + seconds)
+            if isinstance(opened, Connection):
+                break
+        return opened
+
+    async def _open(self, target: Target, address: str, deadline: float) -> Connection | NoAnswer:
+        where = f"{address} port {target.port}"
+        try:
+            async with asyncio.timeout_at(deadline):
+                plain = await _connected_socket(address, target.port)
+        except TimeoutError:
+            return no_answer("timeout", f"cannot connect to {where}: it does not react")
+        except OSError as error:
+            return no_answer("refused", f"cannot connect to {where}: {error.strerror or error}")
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection, transport = await self._speak_http(target, plain)
+        except TimeoutError:
+            return no_answer("timeout", f"no TLS handshake with {where}")
+        except ssl.SSLError as error:
+            why = getattr(error, "verify_message", "") or error.reason or error
+            return no_answer("tls", f"no TLS handshake with {where}: {why}")
+        except OSError as error:
+            return no_answer("tls", f"no TLS handshake with {where}: {error.strerror or 'it was closed'}")
+        return self._checked(connection, transport, target)
+
+    async def _speak_http(self, target: Target, plain: socket.socket) -> tuple[Connection, asyncio.BaseTransport]:
+        loop = asyncio.get_running_loop()
+        origin = (target.scheme, target.host, target.port)
+        try:
+            if target.scheme == "http":
+                transport, connection = await loop.create_connection(lambda: Connection(origin, self._pool), sock=plain)
+            else:
+                transport, connection = await loop.create_connection(
+                    lambda: Connection(origin, self._pool),
+                    sock=plain,
+                    ssl=await self._tls_context(),
+                    server_hostname=target.host.rstrip("."),
+                    ssl_shutdown_timeout=1.0,
+                )
+        except BaseException:
+            plain.close()
+            raise
+        return connection, transport
+
+    def _checked(
+        self, connection: Connection, transport: asyncio.BaseTransport, target: Target
+    ) -> Connection | NoAnswer:
+        """A second lock: whatever happened on the way, the socket itself says where it leads."""
+        refused: NoAnswer | None = None
+        peer = transport.get_extra_info("peername")
+        if self._closed:
+            refused = STOPPING
+        elif not peer:
+            refused = NEVER_ANSWERED  # it is closed already
+        elif (why := self._guard.why_blocked(peer[0], target.port)) is not None:
+            refused = no_answer("blocked", f"{target.host}: {why}")
+        if refused is None:
+            return connection
+        connection.stop()
+        return refused
+
+    async def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = await asyncio.to_thread(_tls_context, "")
+        return self._tls
+
+
+async def _exchange(
+    connection: Connection,
+    request: bytes | tuple[bytes, ...],
+    deadline: float,
+    timeout_seconds: float,
+    most_body_bytes: int,
+) -> Outcome:
+    waiter = connection.ask(request, most_body_bytes)
+    timer = asyncio.get_running_loop().call_at(deadline, _expire, connection, waiter, timeout_seconds)
+    try:
+        return await waiter
+    except asyncio.CancelledError:
+        connection.give_up(waiter)
+        raise
+    finally:
+        timer.cancel()
+
+
+def _expire(connection: Connection, waiter: asyncio.Future[Outcome], timeout_seconds: float) -> None:
+    connection.give_up(waiter, NoAnswer("timeout", f"no answer within {timeout_seconds:g} s"))
+
+
+async def _connected_socket(address: str, port: int) -> socket.socket:
+    """To that very address: nothing is resolved again."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    plain = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        plain.setblocking(False)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(plain, (address, port))
+    except BaseException:
+        plain.close()
+        raise
+    return plain
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _tls_context(ca_file: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if ca_file:
+        try:
+            context.load_verify_locations(cafile=ca_file)
+        except OSError as error:  # ssl.SSLError is one
+            raise StartupError(f"cannot read certificate authorities from {ca_file}: {error}") from None
+    return context

@@ -1,0 +1,83 @@
+"""All connections that are open, and those that wait for their next request by where they lead."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.outgoing.connection import Connection, Origin
+
+# Under the 5 seconds after which Node and uvicorn close, so that a request rarely meets a server that is just closing.
+IDLE_SECONDS = 4.0
+MOST_IDLE = 256
+
+# Sockets close within one turn of the loop, those of TLS within a few.
+_CLOSE_SECONDS = 1.0
+
+
+class Pool:
+    """The one used last is given first, so that no more are kept alive than are needed."""
+
+    def __init__(self) -> None:
+        self._open: set[Connection] = set()
+        self._by_origin: dict[Origin, dict[Connection, None]] = {}
+        # All of them, the one that waits longest first.
+        self._idle: dict[Connection, None] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._all_gone: asyncio.Event | None = None
+
+    def take(self, origin: Origin) -> Connection | None:
+        waiting = self._by_origin.get(origin)
+        if not waiting:
+            return None
+        connection, _ = waiting.popitem()
+        del self._idle[connection]
+        return connection
+
+    def opened(self, connection: Connection) -> None:
+        self._open.add(connection)
+
+    def put(self, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle[connection] = None
+        self._by_origin.setdefault(connection.origin, {})[connection] = None
+        if len(self._idle) > MOST_IDLE:
+            next(iter(self._idle)).stop()
+        if self._sweep is None:
+            self._sweep = loop.call_later(IDLE_SECONDS, self._close_the_oldest)
+
+    def forget(self, connection: Connection) -> None:
+        if connection in self._idle:
+            del self._idle[connection]
+            del self._by_origin[connection.origin][connection]
+
+    def gone(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if self._all_gone is not None and not self._open:
+            self._all_gone.set()
+
+    async def close(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        for connection in list(self._open):
+            connection.stop()
+        if self._open:
+            self._all_gone = asyncio.Event()
+            try:
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._all_gone.wait()
+            except TimeoutError:
+                pass
+
+    def _close_the_oldest(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._sweep = None
+        while self._idle:
+            oldest = next(iter(self._idle))
+            left = oldest.idle_since + IDLE_SECONDS - loop.time()
+            if left > 0:
+                self._sweep = loop.call_later(left, self._close_the_oldest)
+                break
+            oldest.stop()
+        self._by_origin = {origin: waiting for origin, waiting in self._by_origin.items() if waiting}
