@@ -108,13 +108,13 @@ class Family(NamedTuple):
 Source = Callable[[], Iterable[Family]]
 
 
-class Registry:
+class MetricsRegistry:
     """The sources of one process. Two parts must not report the same metric with the same labels."""
 
     def __init__(self) -> None:
         self._sources: list[Source] = []
 
-    def add(self, source: Source) -> None:
+    def register(self, source: Source) -> None:
         self._sources.append(source)
 
     def collect(self) -> list[Family]:

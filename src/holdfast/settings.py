@@ -137,7 +137,10 @@ class PushSettings:
         check=_between(0.1, 600),
     )
     max_requests: int = setting(
-        2000, "Requests under way at once over all push subscriptions.", check=_between(1, 100_000)
+        256,
+        "Requests under way at once over all push subscriptions. One of them takes no more than is left for the "
+        "others; each may always have one.",
+        check=_between(1, 100_000),
     )
     concurrency: int = setting(
         100,

@@ -30,7 +30,7 @@ from holdfast.api.pubsub_server import PubsubServer
 from holdfast.broker.log import MessageLog
 from holdfast.broker.push.delivery import PushDelivery
 from holdfast.broker.push.metrics import push_metrics
-from holdfast.broker.push_tokens import PushTokens
+from holdfast.broker.push.tokens import PushTokens
 from holdfast.broker.retention import keep_removing
 from holdfast.broker.service import Broker
 from holdfast.clock import Clock, SystemClock
@@ -46,6 +46,7 @@ from holdfast.deadletter.collector import Collector
 from holdfast.deadletter.failures import FailureStore
 from holdfast.deadletter.service import Desk
 from holdfast.errors import BadInput, SettingError
+from holdfast.metrics import MetricsRegistry
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import OidcToken, PushConfig
 from holdfast.outgoing.addresses import AddressGuard
@@ -67,7 +68,6 @@ from holdfast.stores.sqlite.log import SqliteMessageLog
 from holdfast.topology.default import Topology, create_absent, default_topology, topics_by_subscription
 from holdfast.transports.google import GoogleTransport
 from holdfast.transports.local import LocalTransport
-
 
 # A key set has a few keys of half a kilobyte.
 MOST_KEYS_BYTES = 1_000_000
@@ -281,7 +281,7 @@ async def _broker(
         push = PushDelivery(broker, client, tokens, issuer, settings.push, clock, strict=settings.broker.strict)
         registry = MetricsRegistry()
         registry.register(lambda: push_metrics(push.status(), clock.now_ns()))
-        routes = [*push_status_api.routes(push.status), *metrics_api.routes(registry)]
+        routes = [*push_status_api.routes(push.status, clock), *metrics_api.routes(registry)]
         own_routes = [*routes, *openid.routes(broker.signing_keys, lambda: issuer)]
         server = PubsubServer(broker, extra_routes=own_routes)
         await server.serve(*ports)
@@ -429,9 +429,7 @@ def _push_token(settings: Settings) -> OidcToken:
 
 def _local_auth(part: _BrokerPart, clock: Clock, token: OidcToken, endpoint: str) -> PushAuth:
     keys = openid.LocalKeys(part.broker.signing_keys)
-    return PushAuth(
-        keys, clock, audience=token.audience or endpoint, issuer=part.issuer, email=token.service_account
-    )
+    return PushAuth(keys, clock, audience=token.audience or endpoint, issuer=part.issuer, email=token.service_account)
 
 
 async def _remote_auth(stack: AsyncExitStack, settings: Settings, clock: Clock) -> PushAuth | None:
@@ -447,9 +445,7 @@ async def _remote_auth(stack: AsyncExitStack, settings: Settings, clock: Clock) 
         raise SettingError("consumer.auth.keys_url", url, "must be an http:// or https:// URL") from error
     client = await _entered(stack, OutgoingClient(_guard(settings, settings.http.host)))
     keys = RemoteKeys(lambda: fetch(client, target, MOST_KEYS_BYTES), clock)
-    return PushAuth(
-        keys, clock, audience=wanted.audience, issuer=wanted.issuer or GOOGLE, email=wanted.email
-    )
+    return PushAuth(keys, clock, audience=wanted.audience, issuer=wanted.issuer or GOOGLE, email=wanted.email)
 
 
 def _may_create(settings: Settings) -> bool:

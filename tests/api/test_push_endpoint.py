@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,21 +26,26 @@ from holdfast.consumer import Consumer, Event, Transient, Upsert
 from holdfast.consumer.documents import DocumentStore
 from holdfast.consumer.materializer import materializer
 from holdfast.consumer.pipeline import Pipeline
+from holdfast.consumer.push_auth import PushAuth, RemoteKeys
 from holdfast.errors import StorageUnavailable
 from holdfast.settings import ConsumerSettings
 from holdfast.stores.memory.documents import MemoryDocumentStore
 from holdfast.stores.sqlite.documents import SqliteDocumentStore
+from holdfast.telemetry import JsonFormatter
+from tests.support.push_tokens import AUDIENCE, EMAIL, ISSUER, OneKey, bearer, refused
 
 SUBSCRIPTION = "projects/local/subscriptions/system.events.materializer"
 SETTINGS = ConsumerSettings(max_workers=2, queue_size=2)
 
 
 @asynccontextmanager
-async def serving(app: Consumer, store: DocumentStore) -> AsyncIterator[aiohttp.ClientSession]:
+async def serving(
+    app: Consumer, store: DocumentStore, auth: PushAuth | None = None
+) -> AsyncIterator[aiohttp.ClientSession]:
     topics = {"system.events.materializer": "system.events"}
     pipeline = Pipeline(app, store, SystemClock(), SETTINGS, topics)
     routes = [
-        *push_endpoint.routes(pipeline),
+        *push_endpoint.routes(pipeline, auth),
         *documents.routes(store),
         *outcomes.routes(pipeline.recent),
     ]
@@ -93,10 +99,13 @@ def envelope(payload: dict[str, Any] | bytes, message_id: str = "m1", **attribut
 Answer = tuple[int, dict[str, Any], Mapping[str, str]]
 
 
-async def push(client: aiohttp.ClientSession, body: Any, content_type: str = "application/json") -> Answer:
+async def push(
+    client: aiohttp.ClientSession, body: Any, content_type: str = "application/json", authorization: str = ""
+) -> Answer:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"Content-Type": content_type} | ({"Authorization": authorization} if authorization else {})
     # A file, because aiohttp warns of large bodies that are not one.
-    request = client.post("/pubsub/push", data=io.BytesIO(data), headers={"Content-Type": content_type})
+    request = client.post("/pubsub/push", data=io.BytesIO(data), headers=headers)
     async with request as response:
         return response.status, await response.json(), response.headers
 
@@ -257,6 +266,103 @@ async def test_retries_and_backpressure() -> None:
         assert {(status, body["error"]) for status, body, _ in answers} == {(429, "backpressure_queue_full")}
         gate.set()
         assert sorted(status for status, _, _ in await asyncio.gather(*pushes)) == [200] * 4 + [429] * 16
+
+
+# Who may push.
+
+
+@pytest.fixture
+async def guarded() -> AsyncIterator[aiohttp.ClientSession]:
+    auth = PushAuth(OneKey(), SystemClock(), audience=AUDIENCE, issuer=ISSUER, email=EMAIL)
+    async with serving(materializer(SETTINGS), MemoryDocumentStore(), auth) as session:
+        yield session
+
+
+async def test_a_good_token_lets_messages_in(guarded: aiohttp.ClientSession) -> None:
+    header = bearer(time.time())
+    for number in range(3):
+        event = envelope({"service": "api"}, f"m{number}")
+        status, _, _ = await push(guarded, event, authorization=header)
+        assert status == 200
+
+
+async def test_every_other_token_is_401_and_nothing_is_applied(
+    guarded: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, (header, what) in refused(time.time()).items():
+        caplog.clear()
+        status, body, headers = await push(guarded, envelope({"service": "api"}), authorization=header)
+        assert (name, status, headers.get("WWW-Authenticate")) == (name, 401, "Bearer")
+        assert body["error"]["status"] == "UNAUTHENTICATED"
+        message = body["error"]["message"]
+        assert (name, message.partition(":")[0]) == (name, what)
+        assert "Holdfast-Dead-Letter" not in headers
+        [line] = [record for record in caplog.records if record.name.startswith("holdfast")]
+        shown = JsonFormatter().format(line)
+        assert (line.levelno, json.loads(shown)["error"]) == (logging.WARNING, message)
+        assert not [part for part in header.split(".") if len(part) > 10 and part in shown + message]
+    assert await get(guarded, "/api/v1/documents") == (200, {"collections": []})
+    assert (await get(guarded, "/api/v1/outcomes"))[1]["recent"] == []
+    # And the server lives on.
+    status, _, _ = await push(guarded, envelope({"service": "api"}), authorization=bearer(time.time()))
+    assert status == 200
+
+
+async def test_the_log_says_what_was_expected_and_the_answer_does_not(
+    guarded: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, body, _ = await push(guarded, b"", authorization=bearer(time.time(), email="x@example.com"))
+    assert EMAIL not in str(body)
+    [line] = caplog.records
+    logged = json.loads(JsonFormatter().format(line))
+    assert (logged["expected"], logged["client"]) == (EMAIL, "127.0.0.1")
+
+
+async def test_two_tokens_are_as_bad_as_none(guarded: aiohttp.ClientSession) -> None:
+    header = bearer(time.time())
+    request = guarded.post("/pubsub/push", data=b"{}", headers=[("Authorization", header), ("Authorization", header)])
+    async with request as response:
+        assert response.status == 401
+
+
+async def test_the_body_of_a_stranger_is_not_waited_for(guarded: aiohttp.ClientSession) -> None:
+    """Only the head is sent: the answer must come without the body."""
+    url = guarded._base_url
+    assert url is not None
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(b"POST /pubsub/push HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+    status = await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    await writer.wait_closed()
+    assert status.startswith(b"HTTP/1.1 401 ")
+
+
+async def test_a_token_that_cannot_be_judged_now_is_503(caplog: pytest.LogCaptureFixture) -> None:
+    async def fetch() -> bytes:
+        raise ConnectionError("nobody there")
+
+    auth = PushAuth(RemoteKeys(fetch, SystemClock()), SystemClock(), audience=AUDIENCE, issuer=ISSUER, email=EMAIL)
+    async with serving(materializer(SETTINGS), MemoryDocumentStore(), auth) as client:
+        status, body, headers = await push(client, envelope({"service": "api"}), authorization=bearer(time.time()))
+        assert (status, body["error"]["status"], headers["Retry-After"]) == (503, "UNAVAILABLE", "5")
+        assert await get(client, "/api/v1/documents") == (200, {"collections": []})
+    assert "a push request was refused" in caplog.messages
+
+
+async def test_who_asks_whether_we_want_to_be_pushed_to_hears_yes(guarded: aiohttp.ClientSession) -> None:
+    asked = {"WebHook-Request-Origin": "broker.example"}
+    async with guarded.options("/pubsub/push", headers=asked) as response:
+        assert (response.status, await response.read()) == (200, b"")
+        assert response.headers["WebHook-Allowed-Origin"] == "broker.example"
+        assert response.headers["WebHook-Allowed-Rate"] == "*"
+        assert response.headers["Allow"] == "POST, OPTIONS"
+
+
+async def test_other_options_are_answered_without_a_consent(client: aiohttp.ClientSession) -> None:
+    async with client.options("/pubsub/push") as response:
+        assert response.status == 200
+        assert response.headers["Allow"] == "POST, OPTIONS"
+        assert not [name for name in response.headers if name.lower().startswith("webhook")]
 
 
 # Documents.

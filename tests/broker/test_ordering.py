@@ -81,6 +81,7 @@ async def test_a_head_past_its_retention_does_not_block_its_key(broker: Broker, 
     queue = await make_subscription(broker, ordered=True, retry=RetryPolicy(600, 600), message_retention_seconds=600)
     await publish_keyed(broker, "a1")
     queue.nack([(await take_one(queue)).ack_id])
+    await settle_down()  # it is on disk that it failed
     clock.advance(300)
     await publish_keyed(broker, "a2")
     assert await take(queue) == []

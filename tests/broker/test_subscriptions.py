@@ -243,6 +243,7 @@ class TestRetries:
         queue = await make_subscription(broker, retry=BACKOFF)
         await publish(broker, "old")
         queue.nack([(await take_one(queue)).ack_id])
+        await settle_down()  # it is on disk that it failed
         await publish(broker, "new")
         clock.advance(10)
         assert texts(await take(queue)) == ["new", "old"]

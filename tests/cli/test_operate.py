@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli.main import main
-from tests.support.process import HOLDFAST, START_SECONDS, Launcher, Running, environment
+from tests.support.operator import Operator
+from tests.support.process import HOLDFAST, START_SECONDS, Launcher, environment
 from tests.support.pubsub import Pubsub
 from tests.support.waiting import eventually
 
@@ -26,53 +27,6 @@ PROTO = 'syntax = "proto3";\nmessage Order {\n  int32 total = 1;\n}\n'
 
 # 5 of them are waiting; the rest is for the start of the command itself on a busy machine.
 DEAD_ENDPOINT_SECONDS = 15.0
-
-
-class Operator:
-    """Types `holdfast` commands at one broker."""
-
-    def __init__(self, launcher: Launcher, broker: str) -> None:
-        self.launcher = launcher
-        self.broker = broker
-
-    def __call__(self, *args: str | bytes, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [HOLDFAST, *args],
-            cwd=self.launcher.cwd,
-            env=self._environment(),
-            input=stdin,
-            capture_output=True,
-            timeout=START_SECONDS,
-            check=False,
-        )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-    def ok(self, *args: str | bytes, stdin: bytes = b"") -> str:
-        done = self(*args, stdin=stdin)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def json(self, *args: str | bytes, stdin: bytes = b"") -> Any:
-        return json.loads(self.ok(*args, "--json", stdin=stdin))
-
-    def refused(self, *args: str | bytes, code: int = 1) -> str:
-        """The one line that says why."""
-        done = self(*args)
-        assert (done.returncode, done.stdout) == (code, ""), done
-        assert done.stderr.startswith("holdfast: ")
-        assert done.stderr.count("\n") == 1, done.stderr
-        return done.stderr.removeprefix("holdfast: ").rstrip()
-
-    def start(self, *args: str) -> Running:
-        return self.launcher.start(*args, env=self._environment())
-
-    def tail(self, *args: str) -> Running:
-        running = self.start("tail", *args)
-        eventually(lambda: "reading projects/" in running.stderr, START_SECONDS)
-        return running
-
-    def _environment(self) -> dict[str, str]:
-        return environment({"PUBSUB_EMULATOR_HOST": self.broker})
 
 
 @pytest.fixture(scope="module")
@@ -557,7 +511,7 @@ def test_help_has_every_command() -> None:
     )
     section = done.stdout.partition("Operate:\n")[2]
     listed = [line.split()[0] for line in section.split("\n\n")[0].splitlines()]
-    assert listed == ["topics", "subscriptions", "schemas", "snapshots", "publish", "pull", "tail"]
+    assert listed == ["topics", "subscriptions", "schemas", "snapshots", "publish", "pull", "tail", "push"]
 
 
 # Google's emulator.

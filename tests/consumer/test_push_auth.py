@@ -59,6 +59,9 @@ async def test_every_other_token_is_refused(auth: PushAuth, clock: ManualClock, 
 async def test_clocks_may_differ_a_little(auth: PushAuth, clock: ManualClock) -> None:
     await auth.check(bearer(now(clock), iat=int(now(clock)) + 10, nbf=int(now(clock)) + 10))
     await auth.check(bearer(now(clock), exp=int(now(clock)) - 9))
+    for claim, seconds in (("iat", 11), ("nbf", 11), ("exp", -10)):
+        with pytest.raises(TokenRefused, match=f"^{claim}: "):
+            await auth.check(bearer(now(clock), **{claim: int(now(clock)) + seconds}))
 
 
 @pytest.mark.parametrize("configured", [GOOGLE, "accounts.google.com"])
@@ -221,6 +224,7 @@ async def test_old_keys_go_on_when_a_fetch_fails(clock: ManualClock, caplog: pyt
         key_set({**jwk(1, KEY_ID), "alg": "RS512"}),
         key_set({**jwk(1, KEY_ID), "kty": "oct", "k": "c2VjcmV0"}),
         key_set({**jwk(1, KEY_ID), "n": "AQAB"}),
+        key_set({**jwk(1, KEY_ID), "n": "_" * 170 + "w"}),  # 1024 bits
         key_set({**jwk(1, KEY_ID), "n": 17}),
     ],
 )

@@ -111,14 +111,14 @@ def refused(now: float) -> dict[str, tuple[str, str]]:
         "100 kB in three parts": (f"Bearer {head}.{'a' * 100_000}.{signature}", "Authorization"),
     }
     wrong_claims: dict[str, tuple[dict[str, Any], str]] = {
-        "expired": ({"iat": int(now) - 3611, "exp": int(now) - 11}, "exp"),
+        "expired": ({"iat": int(now) - 3900, "exp": int(now) - 300}, "exp"),
         "without an end": ({"exp": None}, "exp"),
         "an end that is text": ({"exp": str(int(now) + 3600)}, "exp"),
         "an end beyond all": ({"exp": 10**400}, "exp"),
         "an end that is no number": ({"exp": float("nan")}, "exp"),
-        "from the future": ({"iat": int(now) + 12}, "iat"),
+        "from the future": ({"iat": int(now) + 300}, "iat"),
         "without a beginning": ({"iat": None}, "iat"),
-        "not yet valid": ({"nbf": int(now) + 12}, "nbf"),
+        "not yet valid": ({"nbf": int(now) + 300}, "nbf"),
         "another audience": ({"aud": f"{AUDIENCE}/"}, "aud"),
         "several audiences": ({"aud": [AUDIENCE, "https://other.example"]}, "aud"),
         "no audience": ({"aud": None}, "aud"),

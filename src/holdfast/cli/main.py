@@ -10,6 +10,7 @@ import holdfast
 from holdfast.cli.demo import demo
 from holdfast.cli.look import docs, failures
 from holdfast.cli.operate.messages import publish, pull
+from holdfast.cli.operate.push import push
 from holdfast.cli.operate.schemas import schemas
 from holdfast.cli.operate.snapshots import snapshots
 from holdfast.cli.operate.subscriptions import subscriptions
@@ -24,7 +25,7 @@ SECTIONS = {
     "Run": (up, broker, consume, desk),
     "Try": (demo,),
     "Look": (docs, failures),
-    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail),
+    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import Sequence
@@ -69,6 +70,8 @@ class OutgoingClient:
     # Connecting.
 
     async def _connect(self, target: Target, deadline: float) -> Connection | NoAnswer:
+        if self._closed:
+            return STOPPING
         # Each step has a timeout of its own. Nested ones that end together would, before Python 3.13, leave the task
         # cancelled by the inner one after the outer one has been dealt with.
         try:
@@ -107,7 +110,7 @@ class OutgoingClient:
         except TimeoutError:
             return no_answer("timeout", f"cannot connect to {where}: it does not react")
         except OSError as error:
-            return no_answer("refused", f"cannot connect to {where}: {error.strerror or error}")
+            return no_answer("refused", f"cannot connect to {where}: {_words(error)}")
         try:
             async with asyncio.timeout_at(deadline):
                 connection, transport = await self._speak_http(target, plain)
@@ -117,7 +120,7 @@ class OutgoingClient:
             why = getattr(error, "verify_message", "") or error.reason or error
             return no_answer("tls", f"no TLS handshake with {where}: {why}")
         except OSError as error:
-            return no_answer("tls", f"no TLS handshake with {where}: {error.strerror or 'it was closed'}")
+            return no_answer("tls", f"no TLS handshake with {where}: {_words(error)}")
         return self._checked(connection, transport, target)
 
     async def _speak_http(self, target: Target, plain: socket.socket) -> tuple[Connection, asyncio.BaseTransport]:
@@ -196,6 +199,11 @@ async def _connected_socket(address: str, port: int) -> socket.socket:
         plain.close()
         raise
     return plain
+
+
+def _words(error: OSError) -> str:
+    """The system's own, without the addresses that loops add."""
+    return os.strerror(error.errno) if error.errno else str(error) or "it was closed"
 
 
 def _is_address(host: str) -> bool:

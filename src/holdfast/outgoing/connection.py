@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase is not _Phase.HEAD:
             return  # trailers
-        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").rstrip(" \t"))
 
     def on_headers_complete(self) -> None:
         if self._phase is not _Phase.HEAD:
@@ -192,7 +192,7 @@ class Connection(asyncio.Protocol):
             and not self._transport.get_write_buffer_size()
             and self._parser.get_http_version() == "1.1"
         )
-        if self._most_body_bytes and status != 102:
+        if self._most_body_bytes:
             self._bytes_left = MOST_HEAD_BYTES + _CHUNKED_OVERHEAD * self._most_body_bytes
             self._body = []
             self._body_bytes = 0

@@ -15,7 +15,10 @@ _LONGEST_HOST = 253
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 # Underscores are no part of a host name, but of many a container's.
-_HOST = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_-])?\.?")
+_NAME = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_-])?\.?")
+
+# Nothing before or behind the brackets but a port; older urlsplits would drop it.
+_IN_BRACKETS = re.compile(r"\[[^\[\]]*\](:.*)?")
 
 # What a request line may hold as it is. `%` is taken for an escape that is there already.
 _PLAIN_IN_PATH = "!$%&'()*+,/:;=?@[]~"
@@ -65,13 +68,13 @@ def _checked_host(field: str, parts: SplitResult) -> str:
     host = parts.hostname or ""
     if not host:
         raise BadInput(field, "the URL names no host")
-    if "[" in parts.netloc:
-        return _ipv6(field, host)
+    if "[" in parts.netloc or "]" in parts.netloc:
+        return _ipv6(field, host if _IN_BRACKETS.fullmatch(parts.netloc) else "")
     try:
         host = host.encode("idna").decode("ascii").lower()
     except UnicodeError:
         raise BadInput(field, "the URL's host is not a valid name") from None
-    if len(host) > _LONGEST_HOST or not _HOST.fullmatch(host):
+    if len(host) > _LONGEST_HOST or not _NAME.fullmatch(host):
         raise BadInput(field, "the URL's host is not a valid name")
     return host
 

@@ -75,7 +75,12 @@ def test_a_date_is_compared_with_the_endpoints_own_clock() -> None:
 
 
 def test_strict_knows_the_status_alone() -> None:
-    headers = {"retry-after": "30", "holdfast-dead-letter": "now", "holdfast-error": "x", "holdfast-failure-reason": "y"}
+    headers = {
+        "retry-after": "30",
+        "holdfast-dead-letter": "now",
+        "holdfast-error": "x",
+        "holdfast-failure-reason": "y",
+    }
     failure = failure_of(Answer(503, headers), strict=True, now_ns=NOW_NS)
     assert failure.retry_after_seconds is None
     assert not failure.dead_letter_now

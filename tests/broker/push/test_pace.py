@@ -100,58 +100,49 @@ def test_no_rate_means_no_limit() -> None:
     assert Rate(0, 0).room(0, 1000) == 1000
 
 
-def fill(capacity: Capacity, load: Load) -> None:
-    while capacity.room(load)[0] > 0:
+def fill(capacity: Capacity, load: Load, size: int = 0) -> None:
+    while min(capacity.room(load)) > 0:
+        capacity.take(load, size)
+
+
+def test_the_first_to_hang_leaves_half_to_the_others() -> None:
+    capacity, load = Capacity(1000), Load()
+    fill(capacity, load)
+    assert load.requests == 500
+
+
+def test_room_that_is_taken_all_at_once_leaves_as_much() -> None:
+    capacity, load = Capacity(1000), Load()
+    for _ in range(capacity.room(load)[0]):
         capacity.take(load, 0)
+    assert load.requests == 500
+    assert capacity.room(load)[0] <= 0
 
 
-def test_however_many_hang_there_is_room_for_one_more() -> None:
-    capacity = Capacity(1000)
-    taken = []
-    for _ in range(8):
-        load = Load()
+def test_however_many_hang_everyone_may_have_one_request() -> None:
+    capacity = Capacity(16)
+    loads = [Load() for _ in range(1000)]
+    for load in loads:
         fill(capacity, load)
-        taken.append(load.requests)
-    assert taken == [500, 250, 125, 63, 31, 16, 8, 4]
+    assert [load.requests for load in loads[:6]] == [8, 4, 2, 1, 1, 1]
+    assert {load.requests for load in loads[4:]} == {1}
+    assert capacity.room(Load()) == (1, 64_000_000)
+    assert capacity.room(loads[0])[0] < 0
 
 
 def test_large_bodies_leave_room_too() -> None:
-    capacity = Capacity(1000, 100)
-    load = Load()
-    while capacity.room(load)[1] > 0:
-        capacity.take(load, 10)
+    capacity, load = Capacity(1000, 100), Load()
+    fill(capacity, load, 10)
     assert load.requests == 5
-    assert capacity.room(Load()) == (995, 50)
+    assert capacity.room(Load()) == (498, 25)
+    capacity.take(Load(), 1000)
+    assert capacity.room(Load())[1] == 1
 
 
-def test_who_found_no_room_is_told_in_turn() -> None:
-    capacity, told = Capacity(2), []
-    first, second = Load(), Load()
-    capacity.take(first, 0)
-    capacity.take(second, 0)
-
-    def a() -> None:
-        told.append("a")
-
-    def b() -> None:
-        told.append("b")
-
-    capacity.tell_when_free(a)
-    capacity.tell_when_free(b)
-    capacity.tell_when_free(a)
-    capacity.give_back(first, 0)
-    assert told == ["a"]
-    capacity.give_back(second, 0)
-    assert told == ["a", "b"]
-
-
-def test_one_who_does_not_want_his_place_any_more_holds_up_nobody() -> None:
-    capacity, told = Capacity(1), []
-    load = Load()
-    capacity.take(load, 0)
-    capacity.tell_when_free(lambda: None)
-    capacity.tell_when_free(lambda: told.append("b"))
-    capacity.give_back(load, 0)
-    capacity.take(load, 0)
-    capacity.give_back(load, 0)
-    assert told == ["b"]
+def test_what_ended_is_free_again() -> None:
+    capacity, load = Capacity(10), Load()
+    fill(capacity, load, 7)
+    while load.requests:
+        capacity.give_back(load, 7)
+    assert load == Load()
+    assert capacity.room(load)[0] == 5

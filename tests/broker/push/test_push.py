@@ -4,110 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from aiohttp import web
 
 import holdfast
-from holdfast.broker.push.delivery import PushDelivery
-from holdfast.broker.push_tokens import PushTokens
 from holdfast.broker.service import Broker
 from holdfast.broker.wire import decode
-from holdfast.clock import SystemClock
 from holdfast.model import dead_letter_attributes as names
 from holdfast.model.message import Message
-from holdfast.model.resources import DeadLetterPolicy, PushConfig, RetryPolicy, Subscription, Topic
-from holdfast.outgoing.addresses import LOOPBACK, AddressGuard
-from holdfast.outgoing.client import OutgoingClient
-from holdfast.settings import BrokerSettings, PushSettings
-from holdfast.stores.memory.log import MemoryMessageLog
+from holdfast.model.resources import DeadLetterPolicy, PushConfig, Subscription
 from tests.broker.helpers import DEAD_LETTERS, SUBSCRIPTION, TOPIC, make_dead_letter_topic, publish, take_one, text
-
-AT_ONCE = RetryPolicy(0.01, 0.02)
-ISSUER = "http://broker.example.com"
-
-Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-@dataclass
-class Endpoint:
-    """Records what arrives and answers as `reply` says."""
-
-    url: str = ""
-    reply: Reply | None = None
-    envelopes: list[dict[str, Any]] = field(default_factory=list)
-    headers: list[dict[str, str]] = field(default_factory=list)
-    arrived: asyncio.Condition = field(default_factory=asyncio.Condition)
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.headers.append(dict(request.headers))
-        self.envelopes.append(json.loads(await request.read()))
-        async with self.arrived:
-            self.arrived.notify_all()
-        return await self.reply(request) if self.reply else web.Response(status=204)
-
-    async def wait_for(self, count: int) -> None:
-        async with asyncio.timeout(20), self.arrived:
-            await self.arrived.wait_for(lambda: len(self.envelopes) >= count)
-
-
-@pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
-    found = Endpoint()
-    app = web.Application(client_max_size=20_000_000)
-    app.router.add_post("/{tail:.*}", found.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/push"
-    yield found
-    await runner.cleanup()
-
-
-@asynccontextmanager
-async def pushing(settings: PushSettings, *, strict: bool = False) -> AsyncIterator[Broker]:
-    clock = SystemClock()
-    broker = await Broker.open(MemoryMessageLog(), clock, BrokerSettings(strict=strict))
-    client = OutgoingClient(AddressGuard(LOOPBACK))
-    tokens = PushTokens(broker.signing_keys, ISSUER, clock)
-    push = PushDelivery(broker, client, tokens, ISSUER, settings, clock, strict=strict)
-    push.start()
-    try:
-        yield broker
-    finally:
-        await push.stop()
-        await client.close()
-        await broker.close()
-
-
-@pytest.fixture(params=[False, True], ids=["ours", "strict"])
-def strict(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
-@pytest.fixture
-async def broker(strict: bool) -> AsyncIterator[Broker]:
-    async with pushing(PushSettings(timeout_seconds=0.5), strict=strict) as opened:
-        yield opened
-
-
-async def push_to(broker: Broker, url: str, **config: Any) -> None:
-    await broker.create_topic(Topic(TOPIC))
-    await broker.create_subscription(Subscription(SUBSCRIPTION, TOPIC, push=PushConfig(url), **config))
-
-
-async def acked(broker: Broker, count: int) -> None:
-    """Waits until the subscription has settled its first `count` messages."""
-    queue = broker.queue(SUBSCRIPTION)
-    async with asyncio.timeout(20):
-        while queue.settled.floor <= count:
-            await asyncio.sleep(0.005)
+from tests.broker.push.pushing import AT_ONCE, acked, push_to
+from tests.support.push_endpoint import Endpoint, Reply, answering, push_endpoint
 
 
 async def test_the_envelope_is_pubsubs(broker: Broker, endpoint: Endpoint) -> None:
@@ -142,10 +51,6 @@ async def test_the_attempt_is_told_where_there_is_a_dead_letter_policy(broker: B
     assert endpoint.envelopes[0]["deliveryAttempt"] == 1
 
 
-async def answer_500(request: web.Request) -> web.StreamResponse:
-    return web.Response(status=500)
-
-
 async def hang(request: web.Request) -> web.StreamResponse:
     await asyncio.sleep(30)
     return web.Response()
@@ -171,7 +76,7 @@ async def drip(request: web.Request) -> web.StreamResponse:
     return response
 
 
-@pytest.mark.parametrize("bad", [answer_500, hang, reset, redirect, drip])
+@pytest.mark.parametrize("bad", [answering(500), hang, reset, redirect, drip])
 async def test_everything_but_an_acknowledgement_is_tried_again_and_dead_lettered_in_the_end(
     broker: Broker, endpoint: Endpoint, bad: Reply
 ) -> None:
@@ -188,10 +93,7 @@ async def test_everything_but_an_acknowledgement_is_tried_again_and_dead_lettere
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
 async def test_these_statuses_acknowledge(broker: Broker, endpoint: Endpoint, status: int) -> None:
-    async def accept(request: web.Request) -> web.StreamResponse:
-        return web.Response(status=status)
-
-    endpoint.reply = accept
+    endpoint.reply = answering(status)
     await push_to(broker, endpoint.url, retry=AT_ONCE)
     await publish(broker, "a")
     await acked(broker, 1)
@@ -234,23 +136,15 @@ async def test_dead_letter_now_is_our_brokers_alone(broker: Broker, endpoint: En
 async def test_an_endpoint_that_hangs_does_not_hold_up_another(broker: Broker, endpoint: Endpoint) -> None:
     endpoint.reply = hang
     await push_to(broker, endpoint.url)
-    good = Endpoint()
-    app = web.Application()
-    app.router.add_post("/push", good.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/push"
-    await broker.create_subscription(Subscription("projects/local/subscriptions/good", TOPIC, push=PushConfig(url)))
-    try:
+    async with push_endpoint() as good:
+        push = PushConfig(good.url)
+        await broker.create_subscription(Subscription("projects/local/subscriptions/good", TOPIC, push=push))
         await publish(broker, *(str(number) for number in range(200)))
         await good.wait_for(200)
-    finally:
-        await runner.cleanup()
 
 
 async def test_push_turned_into_pull_keeps_its_messages(broker: Broker, endpoint: Endpoint) -> None:
-    endpoint.reply = answer_500
+    endpoint.reply = answering(500)
     await push_to(broker, endpoint.url, retry=AT_ONCE)
     await publish(broker, "a")
     await endpoint.wait_for(1)

@@ -28,7 +28,9 @@ def stored(**fields: Any) -> bytes:
 
 def build(message: bytes, attempt: int = 1, authorization: str = "", **config: Any) -> tuple[list[str], bytes]:
     """The lines of the head, and the body."""
-    push = PushConfig(URL, **{name: config.pop(name) for name in ("oidc", "wrapped", "write_metadata") if name in config})
+    push = PushConfig(
+        URL, **{name: config.pop(name) for name in ("oidc", "wrapped", "write_metadata") if name in config}
+    )
     subscription = Subscription(SUBSCRIPTION, TOPIC, push=push, **config)
     request = RequestBuilder(subscription, push, parse_target("url", URL)).build(message, attempt, authorization)
     head, _, body = request.partition(b"\r\n\r\n")

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.api.http.errors import with_errors
-from holdfast.metrics import Family, Histogram, Kind, Metric, Registry, Sample
+from holdfast.metrics import Family, Histogram, Kind, Metric, MetricsRegistry, Sample
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -24,7 +24,7 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 SAMPLES_AT_ONCE = 100
 
 
-def routes(registry: Registry) -> list[Route]:
+def routes(registry: MetricsRegistry) -> list[Route]:
     async def metrics(request: Request) -> Response:
         as_open_metrics = _wants_open_metrics(",".join(request.headers.getlist("accept")))
         pieces: list[str] = []

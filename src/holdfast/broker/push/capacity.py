@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 # Bodies under way, in bytes. An endpoint that does not read leaves them in our memory.
@@ -18,17 +17,18 @@ class Load:
 
 
 class Capacity:
-    """One subscription may have no more under way than is left free for all others. So however many endpoints hang,
-    and however wide their windows were, some room is always left for one that answers."""
+    """One subscription may have no more under way than is left free for all others, and one request always: however
+    many endpoints hang, and however wide their windows were, one that answers is served."""
 
     def __init__(self, most_requests: int, most_bytes: int = MOST_BYTES) -> None:
         self._free_requests = most_requests
         self._free_bytes = most_bytes
-        self._starved: dict[Callable[[], None], None] = {}  # in the order they came
 
     def room(self, load: Load) -> tuple[int, int]:
-        """Requests and bytes that may be added to `load`."""
-        return self._free_requests - load.requests, self._free_bytes - load.bytes
+        """Requests and bytes that may be added to `load`. What is added is no longer free, so half the difference."""
+        requests = (self._free_requests - load.requests + 1) // 2
+        size = (self._free_bytes - load.bytes + 1) // 2
+        return (requests, size) if load.requests else (max(requests, 1), max(size, 1))
 
     def take(self, load: Load, size: int) -> None:
         load.requests += 1
@@ -41,10 +41,3 @@ class Capacity:
         load.bytes -= size
         self._free_requests += 1
         self._free_bytes += size
-        # As many as there are places: some may not want theirs any more, and the others must not wait for them.
-        for wake in list(self._starved)[: max(self._free_requests, 1)]:
-            del self._starved[wake]
-            wake()
-
-    def tell_when_free(self, wake: Callable[[], None]) -> None:
-        self._starved[wake] = None

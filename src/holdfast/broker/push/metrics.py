@@ -16,7 +16,7 @@ MOST_SUBSCRIPTIONS = 1000
 OTHER = "other"
 
 
-def push_families(found: Sequence[PushStatus], now_ns: int) -> list[Family]:
+def push_metrics(found: Sequence[PushStatus], now_ns: int) -> list[Family]:
     rows = _bounded(found)
     return [
         Family(metrics.PUSH_ATTEMPTS, [sample for row in rows for sample in _attempts(row)]),

@@ -20,9 +20,9 @@ from holdfast.broker.push.answers import (
     is_acknowledged,
     result_name,
 )
+from holdfast.broker.push.attributes import PushLimits, limits_of
 from holdfast.broker.push.capacity import Capacity, Load
 from holdfast.broker.push.confirmation import Handshake, has_agreed
-from holdfast.broker.push.attributes import PushLimits, limits_of
 from holdfast.broker.push.pace import Rate, Window
 from holdfast.broker.push.request import RequestBuilder
 from holdfast.broker.push.status import PushCounts, PushStatus
@@ -152,8 +152,7 @@ class Sender:
             return 0, 0  # the next answer wakes it
         free, free_bytes = self._shared.capacity.room(self._load)
         if free <= 0 or free_bytes <= 0:
-            self._shared.capacity.tell_when_free(self.wake)
-            return 0, 0
+            return 0, 0  # it has something under way, whose answer wakes it
         allowed = self._rate.room(now_ns, min(room, free))
         if allowed <= 0:
             self._wake_at(self._rate.next_ns())

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import click
 
+from holdfast.broker.push.attributes import CONCURRENCY, CONFIRM, PER_SECOND
 from holdfast.cli.operate.client import CALL, Endpoint, connected, endpoint_options
-from holdfast.cli.operate.shown import short_name, show_created, show_deleted, show_done, show_list, show_one
+from holdfast.cli.operate.shown import (
+    resource_json,
+    short_name,
+    show_created,
+    show_deleted,
+    show_done,
+    show_list,
+    show_one,
+)
 from holdfast.cli.operate.values import DURATION, pairs
 from holdfast.cli.options import json_option
+from holdfast.cli.output import printable
 from holdfast.clock import NANOSECONDS
 from holdfast.errors import BadInput
 from holdfast.model.names import short_id
@@ -21,7 +31,7 @@ from holdfast.model.timestamps import format_rfc3339, parse_rfc3339
 
 @click.group()
 def subscriptions() -> None:
-    """List, create, show, delete and seek subscriptions."""
+    """List, create, show, change, delete and seek subscriptions."""
 
 
 # What the table shows.
@@ -38,8 +48,30 @@ def _features(subscription: Mapping[str, Any]) -> str:
         "exactly-once" if subscription.get("enableExactlyOnceDelivery") else "",
         f"filter {subscription['filter']}" if subscription.get("filter") else "",
         "detached" if subscription.get("detached") else "",
+        _push_settings(subscription),
     ]
     return ", ".join(feature for feature in found if feature)
+
+
+def _push_settings(subscription: Mapping[str, Any]) -> str:
+    """What is asked of push besides the endpoint, in a few words each."""
+    push = subscription.get("pushConfig", {})
+    account = push.get("oidcToken", {}).get("serviceAccountEmail", "")
+    given = push.get("attributes", {})
+    found = [
+        f"token of {account}" if account else "",
+        _wrapping(push),
+        f"{given[CONCURRENCY]} at once" if CONCURRENCY in given else "",
+        f"{given[PER_SECOND]} a second" if PER_SECOND in given else "",
+        "confirmed" if given.get(CONFIRM) == "true" else "",
+    ]
+    return ", ".join(setting for setting in found if setting)
+
+
+def _wrapping(push: Mapping[str, Any]) -> str:
+    if "noWrapper" not in push:
+        return ""
+    return "unwrapped with metadata" if push["noWrapper"].get("writeMetadata") else "unwrapped"
 
 
 _COLUMNS = {
@@ -52,6 +84,76 @@ _COLUMNS = {
     ),
     "features": _features,
 }
+
+
+# Push.
+
+# Which flag means nothing without which other one. None of them means anything without an endpoint.
+_NEEDS = {
+    "push_auth_token_audience": "push_auth_service_account",
+    "push_no_wrapper_write_metadata": "push_no_wrapper",
+}
+
+
+def push_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What there is to say about push besides the endpoint. What gcloud has too is named as there."""
+    options = [
+        click.option("--push-auth-service-account", metavar="EMAIL", help="Send a token in the name of this account."),
+        click.option(
+            "--push-auth-token-audience",
+            metavar="AUDIENCE",
+            help="Whom the token is for.  [default: the endpoint's URL]",
+        ),
+        click.option("--push-no-wrapper", is_flag=True, help="Send the data alone, not inside Pub/Sub's JSON."),
+        click.option("--push-no-wrapper-write-metadata", is_flag=True, help="Send the rest of the message as headers."),
+        click.option("--push-concurrency", metavar="N", type=click.IntRange(1), help="At most so many at once."),
+        click.option(
+            "--push-rate",
+            metavar="PER_SECOND",
+            type=click.FloatRange(0, min_open=True),
+            help="At most so many a second.",
+        ),
+        click.option("--push-confirm", is_flag=True, help="Send nothing until the endpoint has agreed."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _push_config(push_endpoint: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """`flags` are the values of push_options, by name."""
+    given = {name: value for name, value in flags.items() if value not in (None, False)}
+    _check_needs(given | ({"push_endpoint": push_endpoint} if push_endpoint else {}))
+    attributes = {
+        CONCURRENCY: str(flags["push_concurrency"]) if "push_concurrency" in given else None,
+        PER_SECOND: str(flags["push_rate"]).removesuffix(".0") if "push_rate" in given else None,
+        CONFIRM: "true" if "push_confirm" in given else None,
+    }
+    oidc = _given(
+        service_account_email=given.get("push_auth_service_account"), audience=given.get("push_auth_token_audience")
+    )
+    return _given(
+        push_endpoint=push_endpoint,
+        oidc_token=oidc or None,
+        no_wrapper=_no_wrapper(given),
+        attributes=_given(**attributes) or None,
+    )
+
+
+def _no_wrapper(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where it is there at all, messages are not wrapped."""
+    return {"write_metadata": "push_no_wrapper_write_metadata" in given} if "push_no_wrapper" in given else None
+
+
+def _check_needs(given: Mapping[str, Any]) -> None:
+    for name in given:
+        for needed in ("push_endpoint", _NEEDS.get(name, "push_endpoint")):
+            if needed not in given:
+                raise click.UsageError(f"{_flag(name)} needs {_flag(needed)}.")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 # Commands.
@@ -74,6 +176,7 @@ def list_subscriptions(endpoint: Endpoint, topic: str | None, as_json: bool) -> 
 @click.argument("subscription")
 @click.option("--topic", required=True, help="Topic to subscribe to.")
 @click.option("--push-endpoint", metavar="URL", help="Push messages to this URL.  [default: they are pulled]")
+@push_options
 @click.option("--ack-deadline", metavar="SECONDS", type=click.IntRange(10, 600), help="Time for an ack.  [default: 10]")
 @click.option("--dead-letter-topic", metavar="TOPIC", help="Topic that takes what is not acked after its attempts.")
 @click.option("--max-delivery-attempts", type=click.IntRange(5, 100), help="Those attempts.  [default: 5]")
@@ -111,13 +214,14 @@ def _configuration(
     retention: timedelta | None,
     retain_acked: bool,
     label_pairs: Sequence[str],
+    **push: Any,
 ) -> dict[str, Any]:
-    """Only what was asked for: the rest is the service's to decide."""
+    """Only what was asked for: the rest is the service's to decide. `push` are the values of push_options."""
     if max_delivery_attempts is not None and dead_letter_topic is None:
         raise click.UsageError("--max-delivery-attempts needs --dead-letter-topic.")
     wanted = {
         "topic": endpoint.path("topics", topic),
-        "push_config": _given(push_endpoint=push_endpoint),
+        "push_config": _push_config(push_endpoint, push),
         "ack_deadline_seconds": ack_deadline,
         "dead_letter_policy": _given(
             dead_letter_topic=endpoint.path("topics", dead_letter_topic) if dead_letter_topic else None,
@@ -148,6 +252,27 @@ def show_subscription(endpoint: Endpoint, subscription: str, as_json: bool) -> N
     with connected(endpoint) as connection:
         found = connection.subscriber.get_subscription(subscription=path, **CALL)
     show_one(found, as_json)
+    if not as_json and (push := _push_settings(resource_json(found))):
+        click.echo("\n" + printable(f"pushed: {push}"))
+
+
+@subscriptions.command("modify-push-config")
+@click.argument("subscription")
+@click.option("--push-endpoint", metavar="URL", required=True, help="Push messages to this URL; '' turns push off.")
+@push_options
+@json_option
+@endpoint_options
+def modify_push_config(endpoint: Endpoint, subscription: str, push_endpoint: str, as_json: bool, **push: Any) -> None:
+    """Push what SUBSCRIPTION holds to another URL, in another way, or not any more.
+
+    The flags are its whole push configuration: what is not given here is not kept from before.
+    """
+    path = endpoint.path("subscriptions", subscription)
+    request = {"subscription": path, "push_config": _push_config(push_endpoint, push)}
+    with connected(endpoint) as connection:
+        connection.subscriber.modify_push_config(request=request, **CALL)
+        changed = resource_json(connection.subscriber.get_subscription(subscription=path, **CALL))
+    show_done(f"changed {path} to {_delivery(changed)}", changed, as_json)
 
 
 @subscriptions.command("delete")
