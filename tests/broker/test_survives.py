@@ -204,3 +204,33 @@ async def test_publishing_to_a_topic_that_is_being_deleted_is_not_found(
     await broker.delete_topic(TOPIC)
     with pytest.raises(NotFound, match="was deleted"):
         await found.publish([b"\n\x01x"], 1)
+
+
+async def test_a_message_goes_out_again_only_once_its_failure_is_on_disk(
+    broker: Broker, log: MemoryMessageLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a crash would make it come again with an attempt number that is lower than the last one."""
+    queue = await make_subscription(broker)
+    await publish(broker, "a")
+    (first,) = await take(queue)
+    gate, commit = asyncio.Event(), log.commit
+    tries: list[Sequence[Change]] = []
+
+    async def slow_then_full_then_well(changes: Sequence[Change]) -> None:
+        tries.append(changes)
+        await gate.wait()
+        if len(tries) == 1:
+            raise StorageUnavailable("disk full")
+        await commit(changes)
+
+    monkeypatch.setattr(log, "commit", slow_then_full_then_well)
+    queue.nack([first.ack_id])
+    await settle_down()
+    early = await take(queue)
+    gate.set()
+    await settle_down()
+    assert (early, len(tries), await take(queue)) == ([], 1, [])
+    clock.advance(1)  # the time after which it is tried again
+    await settle_down()
+    (second,) = await take(queue)
+    assert (len(tries), second.attempt) == (2, 2)

@@ -131,6 +131,7 @@ def test_what_is_no_address_is_blocked(address: str) -> None:
         ("private", "100.100.100.200", False),
         ("private", "fd00:ec2::254", False),
         ("private", "fd20:ce::254", False),
+        ("private", "fd20:ce::254%eth0", False),
         ("private", "0.0.0.0", False),
         ("private", "224.0.0.1", False),
         ("10.1.0.0/16", "10.1.2.3", True),

@@ -627,3 +627,14 @@ def insert_some(other: DatabaseProcess) -> list[int]:
         for number in range(first + 6, first + 10):
             acknowledged += other.ask_numbers(f"insert {number} {number}")
     return acknowledged
+
+
+async def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """Messages are in them, and keys."""
+    database = await Database.open(tmp_path / "x.db", SCHEMA)
+    try:
+        await database.submit(lambda connection: connection.execute("SELECT 1").fetchone())
+        modes = [os.stat(tmp_path / name).st_mode & 0o777 for name in ("x.db", "x.db-wal", "x.db-shm")]  # noqa: PTH116
+    finally:
+        await database.close()
+    assert modes == [0o600] * 3

@@ -43,12 +43,13 @@ class Endpoint:
             return await self.reply(request) if self.reply else web.Response(status=204)
         finally:
             self.at_once -= 1
+            self._tell()
 
     async def wait_for(self, count: int) -> None:
         await self.wait_until(lambda: len(self.bodies) >= count)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Looks at every arrival."""
+        """Looks at every arrival and every answer."""
         if not condition():
             arrived = asyncio.get_running_loop().create_future()
             self._waiting.append((condition, arrived))

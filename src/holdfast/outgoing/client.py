@@ -31,11 +31,11 @@ TRY_SECONDS = 3.0
 
 
 class OutgoingClient:
-    def __init__(self, guard: AddressGuard, *, ca_file: str = "", resolve: Resolve = system_resolve) -> None:
-        """`ca_file` names certificate authorities besides the system's."""
+    def __init__(self, guard: AddressGuard, *, ca_file: str = "", resolve: Resolve | None = None) -> None:
+        """`ca_file` names certificate authorities besides the system's; `resolve` replaces the system's resolver."""
         self._guard = guard
         self._pool = Pool()
-        self._resolver = Resolver(resolve)
+        self._resolver = Resolver(resolve or system_resolve)
         # Reading the system's authorities takes 50 ms, so who never speaks TLS does not wait for it.
         self._tls = _tls_context(ca_file) if ca_file else None
         self._closed = False

@@ -7,6 +7,7 @@ Reads go through a second connection on a thread of their own and see the last c
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import sqlite3
 import threading
@@ -207,7 +208,11 @@ def _prepare(path: Path, schema: Schema) -> None:
     if check(path, schema):
         _require_writable(path)
     try:
+        # For its owner alone: messages are in it, and keys. SQLite gives its other files the same rights.
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         connection = _connect(path, page_bytes=schema.page_bytes)
+    except OSError as error:
+        raise DataDirectoryError(f"cannot open {path}: {error.strerror}. Check that it is a writable file") from error
     except sqlite3.OperationalError as error:
         raise DataDirectoryError(f"cannot open {path}: {error}. Check that it is a writable file") from error
     try:
