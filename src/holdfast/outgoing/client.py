@@ -50,13 +50,24 @@ class OutgoingClient:
     ) -> Answer | NoAnswer:
         """The timeout covers everything. With `most_body_bytes` 0 the answer is given without its body, and sooner."""
         deadline = asyncio.get_running_loop().time() + timeout_seconds
-        kept = self._pool.take((target.scheme, target.host, target.port))
+        origin = (target.scheme, target.host, target.port)
+        kept = self._pool.take(origin)
+        if kept is None and not self._pool.start_connecting(origin):
+            try:
+                kept = await self._pool.wait(origin, deadline)
+            except TimeoutError:
+                return NoAnswer("timeout", f"no connection to {target.authority} within {timeout_seconds:g} s")
         if kept is not None:
             outcome = await _exchange(kept, request, deadline, timeout_seconds, most_body_bytes)
             if outcome is not NEVER_ANSWERED:
                 return outcome
             # Most likely it was closing while we wrote. Endpoints must bear a request that comes twice anyway.
-        fresh = await self._connect(target, deadline)
+            fresh = await self._connect(target, deadline)
+        else:
+            try:
+                fresh = await self._connect(target, deadline)
+            finally:
+                self._pool.stop_connecting(origin)
         if isinstance(fresh, NoAnswer):
             return fresh
         return await _exchange(fresh, request, deadline, timeout_seconds, most_body_bytes)

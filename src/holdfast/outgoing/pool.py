@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, deque
 
 from holdfast.outgoing.connection import Connection, Origin
 
 # Under the 5 seconds after which Node and uvicorn close, so that a request rarely meets a server that is just closing.
 IDLE_SECONDS = 4.0
-MOST_IDLE = 256
+MOST_IDLE = 512
+
+# Connections that are being made to one place at once. A server keeps only so many that it has not accepted yet, and
+# drops the rest without a word; who waits meanwhile often gets a connection that another request is done with.
+MOST_CONNECTING = 4
 
 # Sockets close within one turn of the loop, those of TLS within a few.
 _CLOSE_SECONDS = 1.0
@@ -22,6 +27,8 @@ class Pool:
         self._by_origin: dict[Origin, dict[Connection, None]] = {}
         # All of them, the one that waits longest first.
         self._idle: dict[Connection, None] = {}
+        self._connecting: Counter[Origin] = Counter()
+        self._waiting: dict[Origin, deque[asyncio.Future[Connection | None]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._all_gone: asyncio.Event | None = None
 
@@ -37,6 +44,58 @@ class Pool:
         self._open.add(connection)
 
     def put(self, connection: Connection) -> None:
+        if not self._hand_over(connection.origin, connection):
+            self._keep(connection)
+
+    def start_connecting(self, origin: Origin) -> bool:
+        """False when as many are being made as may be: then `wait`. Else `stop_connecting` must follow."""
+        if self._connecting[origin] >= MOST_CONNECTING:
+            return False
+        self._connecting[origin] += 1
+        return True
+
+    def stop_connecting(self, origin: Origin) -> None:
+        if not self._hand_over(origin, None):
+            self._connecting[origin] -= 1
+            if not self._connecting[origin]:
+                del self._connecting[origin]
+
+    async def wait(self, origin: Origin, deadline: float) -> Connection | None:
+        """A connection that another request is done with; or None, when one may be made, as after start_connecting.
+        Raises TimeoutError."""
+        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(origin, deque()).append(waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await waiter
+        except BaseException:
+            self._leave(origin, waiter)
+            raise
+
+    def _leave(self, origin: Origin, waiter: asyncio.Future[Connection | None]) -> None:
+        """Whoever waited is gone. What it was given in that moment goes to the next."""
+        if waiter.done() and not waiter.cancelled():
+            given = waiter.result()
+            if given is None:
+                self.stop_connecting(origin)
+            else:
+                self.put(given)
+        elif waiter in self._waiting.get(origin, ()):
+            self._waiting[origin].remove(waiter)
+
+    def _hand_over(self, origin: Origin, given: Connection | None) -> bool:
+        """To who has waited longest. False when nobody waits."""
+        waiting = self._waiting.get(origin)
+        while waiting:
+            waiter = waiting.popleft()
+            if not waiting:
+                del self._waiting[origin]
+            if not waiter.done():
+                waiter.set_result(given)
+                return True
+        return False
+
+    def _keep(self, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle[connection] = None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
 
+from holdfast.outgoing import client as clients
 from holdfast.outgoing import connection as connections
 from holdfast.outgoing import pool as pools
 from holdfast.outgoing.client import Answer, NoAnswer, OutgoingClient
@@ -81,6 +83,97 @@ async def test_no_more_than_so_many_are_kept(client: OutgoingClient, monkeypatch
         await held.send_all(client, there.target())
         assert await there.ended.get() is held.visits[b"a"]
         assert there.ended.empty()
+
+
+async def test_many_requests_share_few_connections_to_an_endpoint_that_is_quick(client: OutgoingClient) -> None:
+    """A burst of connections would be more than a server accepts in time."""
+    async with endpoint(answering(OK)) as there:
+        answers = await asyncio.gather(*(send(client, there.target()) for _ in range(500)))
+        assert answers == [ANSWERED] * 500
+        assert there.connections < 100
+
+
+class ConnectsWhenTold:
+    """Holds back every connect of a client until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started = 0
+        self.go = asyncio.Event()
+        self._connect = clients._connected_socket
+        monkeypatch.setattr(clients, "_connected_socket", self)
+
+    async def __call__(self, address: str, port: int) -> socket.socket:
+        self.started += 1
+        await self.go.wait()
+        return await self._connect(address, port)
+
+
+async def turns() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_only_so_many_connections_are_being_made_at_once(
+    client: OutgoingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = ConnectsWhenTold(monkeypatch)
+    async with endpoint(answering(OK)) as there, endpoint(answering(OK)) as other:
+        sending = [asyncio.ensure_future(send(client, there.target())) for _ in range(20)]
+        await turns()
+        assert held.started == pools.MOST_CONNECTING
+        elsewhere = asyncio.ensure_future(send(client, other.target()))
+        await turns()
+        assert held.started == pools.MOST_CONNECTING + 1
+        held.go.set()
+        assert await asyncio.gather(*sending, elsewhere) == [ANSWERED] * 21
+    assert not client._pool._connecting
+    assert not client._pool._waiting
+
+
+async def test_who_gives_up_waiting_for_a_connection_leaves_it_to_the_next(
+    client: OutgoingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "MOST_CONNECTING", 1)
+    held = ConnectsWhenTold(monkeypatch)
+    async with endpoint(answering(OK)) as there:
+        first, gone, late, last = [
+            asyncio.ensure_future(send(client, there.target(), seconds=seconds)) for seconds in (10, 10, 0.05, 10)
+        ]
+        await turns()
+        gone.cancel()
+        assert (await late)[0] == "timeout"
+        first.cancel()  # its place goes to the last
+        await turns()
+        assert held.started == 2
+        held.go.set()
+        assert await last == ANSWERED
+    assert not client._pool._connecting
+    assert not client._pool._waiting
+
+
+async def test_a_connection_given_to_one_who_has_just_left_is_not_lost(client: OutgoingClient) -> None:
+    pool = client._pool
+    async with endpoint(answering(OK)) as there:
+        target = there.target()
+        origin = (target.scheme, target.host, target.port)
+        assert await send(client, target) == ANSWERED
+        kept = pool.take(origin)
+        assert kept is not None
+        deadline = asyncio.get_running_loop().time() + 10
+        for given in (kept, None):
+            waiting = asyncio.ensure_future(pool.wait(origin, deadline))
+            await turns()
+            if given is None:
+                assert pool.start_connecting(origin)
+                pool.stop_connecting(origin)
+            else:
+                pool.put(given)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert pool.take(origin) is kept
+        assert not pool._connecting
+        pool.put(kept)
 
 
 async def test_an_idle_connection_is_closed_after_a_while(
