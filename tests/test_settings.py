@@ -174,7 +174,7 @@ def test_true_and_false(text: str, value: bool) -> None:
         ("HOLDFAST_BROKER_PUSH_TIMEOUT_SECONDS", "soon", "must be a number"),
         ("HOLDFAST_BROKER_PUSH_TIMEOUT_SECONDS", "nan", "must be from 0.1 to 600"),
         ("HOLDFAST_BROKER_PUSH_TIMEOUT_SECONDS", "inf", "must be from 0.1 to 600"),
-        ("HOLDFAST_BROKER_PUSH_PER_SUBSCRIPTION", "0", "must be from 1 to 1000"),
+        ("HOLDFAST_BROKER_PUSH_CONCURRENCY", "0", "must be from 1 to 10000"),
         ("HOLDFAST_TOPOLOGY_MAX_DELIVERY_ATTEMPTS", "4", "must be from 5 to 100"),
         ("HOLDFAST_TOPOLOGY_ACK_DEADLINE_SECONDS", "9", "must be from 10 to 600"),
         ("HOLDFAST_TOPOLOGY_CREATE", "sometimes", "must be one of auto, always, never"),

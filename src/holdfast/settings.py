@@ -155,8 +155,9 @@ class PushSettings:
         check=_between(0, 1_000_000),
     )
     longest_pause_seconds: float = setting(
-        1.0,
-        "Longest pause between two requests to an endpoint that keeps failing. Cloud Pub/Sub goes up to 60.",
+        0.1,
+        "Longest pause between two requests to an endpoint that keeps failing. It starts with 0.1 and doubles up to "
+        "this; Cloud Pub/Sub goes up to 60.",
         check=_between(0, 600),
     )
     drop_after_attempts: int = setting(

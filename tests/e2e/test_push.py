@@ -6,8 +6,6 @@ import asyncio
 import itertools
 import random
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,12 +27,6 @@ BATCHES = 40
 SEED = 20261116
 
 NO_PAUSES = {"HOLDFAST_BROKER_PUSH_LONGEST_PAUSE_SECONDS": "0"}
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    with Launcher(tmp_path) as found:
-        yield found
 
 
 class Rest:

@@ -91,7 +91,7 @@ class Backlog:
         new = len(self._page) + self._topic.visible_end - self._cursor
         first_new = self._page[0] if self._page else self._topic.cached(self._cursor)
         known = [*due, first_new.publish_time_ns] if first_new is not None else due
-        return Outlook(new + len(due), min(known, default=None), len(times) - len(due), self.next_due_ns())
+        return Outlook(new + len(due), min(known, default=None), len(times) - len(due), min(times, default=None))
 
     async def next(self) -> StoredMessage | None:
         """Whatever was due first; a new message counts from its publish time and goes before a retry of that time."""

@@ -150,7 +150,7 @@ _SIGNATURE_ONLY: jwt.types.Options = {
 
 def _bearer_token(authorization: str) -> str:
     if not authorization:
-        raise TokenRefused("Authorization", "is missing")
+        raise TokenRefused("Authorization", "is missing: consumer.auth.push says that push requests need a token")
     if len(authorization) > LONGEST_HEADER:
         raise TokenRefused("Authorization", f"is longer than {LONGEST_HEADER} characters")
     found = _BEARER.fullmatch(authorization)
