@@ -15,8 +15,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from holdfast.broker import push_tokens
 from holdfast.broker.log import Change, PutRecord
+from holdfast.broker.push import tokens as push_tokens
 from holdfast.broker.push.tokens import PushTokens, subject_of
 from holdfast.broker.service import Broker
 from holdfast.broker.signing_keys import CACHE_SECONDS, KIND, TOKEN_SECONDS, SigningKeys, certificates, key_set

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -121,13 +122,12 @@ async def test_google_auth_verifies_the_token_with_the_brokers_keys(launcher: La
         assert claims["exp"] - claims["iat"] == 3600
 
 
-def _verified(token: str, certificates: str) -> dict[str, Any]:
+def _verified(token: str, certificates: str) -> Mapping[str, Any]:
     request = google_requests.Request()
     try:
-        found: dict[str, Any] = id_token.verify_token(token, request, audience="me", certs_url=certificates)
+        return id_token.verify_token(token, request, audience="me", certs_url=certificates)
     finally:
         request.session.close()
-    return found
 
 
 async def test_unwrapped_messages_go_out_as_they_are(launcher: Launcher) -> None:
