@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -222,3 +224,16 @@ def test_neither_broker_nor_cloud(launcher: Launcher, args: tuple[str, ...]) -> 
     """Without PUBSUB_EMULATOR_HOST it is Cloud Pub/Sub, for which this machine (with an empty home) has no login."""
     env = {"HOME": str(launcher.cwd), "CLOUDSDK_CONFIG": str(launcher.cwd), "NO_GCE_CHECK": "true"}
     assert_one_line(launcher.run(*args, "--port", "0", env=env), "PUBSUB_EMULATOR_HOST", "credentials")
+
+
+def test_a_broker_takes_as_many_open_files_as_it_may(launcher: Launcher) -> None:
+    """A shell gives it 1,024; a thousand endpoints need more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        broker = launcher.part("broker")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    limits = Path(f"/proc/{broker.process.pid}/limits").read_text(encoding="utf-8")
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    assert int(line.split()[3]) == min(hard, 65_536)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ from holdfast.telemetry import configure_logging
 from holdfast.wiring import Running
 
 _About = Callable[[Settings, Running], list[str]]
+
+MOST_OPEN_FILES = 65_536
 
 
 @click.command()
@@ -147,7 +150,16 @@ def _run(settings: Settings, part: AbstractAsyncContextManager[Running], about: 
     # time that publishing takes. What was imported is not looked at again at all.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    _allow_many_connections()
     uvloop.run(_until_told(settings, part, about))
+
+
+def _allow_many_connections() -> None:
+    """Most systems give a process 1,024 open files and let it ask for more; a thousand endpoints need more."""
+    wanted, (soft, hard) = MOST_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 async def _until_told(settings: Settings, part: AbstractAsyncContextManager[Running], about: _About) -> None:
