@@ -19,23 +19,37 @@ QUIET_CORES = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """At least this many times as good as the peer, or at most this value, or both."""
+    """What must be reached, all of it: at least this many times as good as the peer, at most or at least this value, at
+    most this much above the peer. Without any of them the measure is told and not judged."""
 
     ratio: float | None = None
     at_most: float | None = None
+    at_least: float | None = None
+    above_peer: float | None = None  # for what is near nothing on both sides, where a ratio would only show noise
+
+    @property
+    def judges(self) -> bool:
+        return any(part is not None for part in (self.ratio, self.at_most, self.at_least, self.above_peer))
 
     def text(self, unit: str) -> str:
         parts = []
         if self.at_most is not None:
-            parts.append(f"≤ {self.at_most:g} {unit}")
+            parts.append(f"≤ {self.at_most:g} {unit}".rstrip())
+        if self.at_least is not None:
+            parts.append(f"≥ {self.at_least:g} {unit}".rstrip())
         if self.ratio is not None:
             parts.append(f"≥ {self.ratio:g}x")
-        return " and ".join(parts)
+        if self.above_peer is not None:
+            parts.append(f"≤ peer + {self.above_peer:g} {unit}".rstrip())
+        return " and ".join(parts) or "none"
 
-    def met(self, ours: float, ratio: float | None) -> bool:
-        if self.at_most is not None and ours > self.at_most:
-            return False
-        return self.ratio is None or (ratio is not None and ratio >= self.ratio)
+    def met(self, ours: float, peer: float | None, ratio: float | None) -> bool:
+        return (
+            (self.at_most is None or ours <= self.at_most)
+            and (self.at_least is None or ours >= self.at_least)
+            and (self.ratio is None or (ratio is not None and ratio >= self.ratio))
+            and (self.above_peer is None or (peer is not None and ours <= peer + self.above_peer))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +139,14 @@ class Comparison:
     @property
     def ratio(self) -> float | None:
         """How many times as good as the peer: above 1 is better, whichever direction that is."""
-        return None if self.peer is None else self._times_as_good(self.ours.median, self.peer.median)
+        if self.peer is None or self.bar.above_peer is not None:
+            return None
+        return self._times_as_good(self.ours.median, self.peer.median)
 
     @property
     def ratios_by_round(self) -> list[float]:
         """Neighbours in time, so their spread shows how far the noise of the machine reaches."""
-        if self.peer is None:
+        if self.peer is None or self.ratio is None:
             return []
         pairs = zip(self.ours.values, self.peer.values, strict=True)
         return [self._times_as_good(ours, peer) for ours, peer in pairs]
@@ -139,24 +155,35 @@ class Comparison:
         return ours / peer if self.better == "higher" else peer / ours
 
     @property
+    def difference(self) -> float | None:
+        """How much above the peer, where that is what is judged."""
+        if self.peer is None or self.bar.above_peer is None:
+            return None
+        return self.ours.median - self.peer.median
+
+    @property
     def met(self) -> bool:
-        return self.bar.met(self.ours.median, self.ratio)
+        return self.bar.met(self.ours.median, self.peer.median if self.peer else None, self.ratio)
 
     @property
     def verdict(self) -> str:
         """A machine that others use slows a server of many threads more than one of few, so it bends the ratio too."""
         contestants = [self.ours] if self.peer is None else [self.ours, self.peer]
         shared = any(series.usage.other_cores >= QUIET_CORES for series in contestants)
-        return ("met" if self.met else "missed") + (", on a busy machine" if shared else "")
+        judged = ("met" if self.met else "missed") if self.bar.judges else "measured"
+        return judged + (", on a busy machine" if shared else "")
 
     @property
     def target(self) -> float | None:
         """The bar as a value of this measure, for plots: the harder one where there are two."""
-        targets = [] if self.bar.at_most is None else [self.bar.at_most]
+        targets = [value for value in (self.bar.at_most, self.bar.at_least) if value is not None]
         if self.bar.ratio is not None and self.peer is not None:
             factor = self.bar.ratio if self.better == "higher" else 1 / self.bar.ratio
             targets.append(self.peer.median * factor)
-        return min(targets, default=None)
+        if self.bar.above_peer is not None and self.peer is not None:
+            targets.append(self.peer.median + self.bar.above_peer)
+        harder = max if self.better == "higher" else min
+        return harder(targets, default=None)
 
     def to_json(self) -> dict[str, Any]:
         return {**_rounded(asdict(self)), "ratio": _rounded(self.ratio), "met": self.met}

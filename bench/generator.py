@@ -23,7 +23,7 @@ class LoadFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One run of the generator. Latencies are there when the command measures them."""
+    """One run of the generator. Latencies and fairness are there when the command measures them."""
 
     messages: int
     seconds: float
@@ -36,6 +36,8 @@ class Load:
     machine_cpu_seconds: float
     p50_ms: float | None = None
     p99_ms: float | None = None
+    slowest_over_median: float | None = None
+    fairness_at_half: float | None = None
 
     @classmethod
     def from_json(cls, raw: dict[str, Any]) -> Self:

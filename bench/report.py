@@ -13,10 +13,11 @@ HEAD = """# Benchmark results
 
 Written by `make bench`; do not edit. Every peer was started in the same run and measured in turn with Holdfast. A
 figure is the median of its rounds, with the smallest and the largest behind it. A ratio says how many times as good as
-the peer Holdfast is, so more is better for rates and times alike. CPU and memory are the server's; a generator that
+the peer Holdfast is, so more is better for rates and times alike; where both are near nothing, the difference stands
+there. Where Holdfast is its own peer, the cell says in which state. CPU and memory are the server's; a generator that
 uses about as many cores as the machine has would be what was measured, and the notes then say so. "On a busy machine"
 means that other programs took cores away meanwhile: measure again before believing it. Messages have 256 bytes of data
-and two attributes, and one subscription waits for them.
+and two attributes, and one subscription waits for them where the measure does not say otherwise.
 """
 
 
@@ -61,18 +62,19 @@ def _section(part: Part) -> str:
 
 def _comparison_table(comparisons: Sequence[Comparison]) -> str:
     peers = {comparison.peer.contestant for comparison in comparisons if comparison.peer}
+    only = peers.pop() if len(peers) == 1 else ""
     rows = [
         [
             one.title,
             _values(one.ours, one.unit),
-            _values(one.peer, one.unit) if one.peer else "",
+            _peer(one, name_it=not only),
             _ratio(one),
             one.bar.text(one.unit),
             one.verdict if one.met else f"**{one.verdict}**",
         ]
         for one in comparisons
     ]
-    return _table(["measure", "Holdfast", ", ".join(sorted(peers)) or "peer", "ratio", "bar", ""], rows)
+    return _table(["measure", "Holdfast", only or "peer", "ratio", "bar", ""], rows)
 
 
 def _cost_table(comparisons: Sequence[Comparison]) -> str:
@@ -100,10 +102,19 @@ def _costs(series: Series) -> list[str]:
 
 def _values(series: Series, unit: str) -> str:
     low, high = number(min(series.values)), number(max(series.values))
-    return f"{number(series.median)} {unit} ({low} to {high})"
+    return f"{number(series.median)} {unit}".rstrip() + f" ({low} to {high})"
+
+
+def _peer(comparison: Comparison, *, name_it: bool) -> str:
+    if comparison.peer is None:
+        return ""
+    values = _values(comparison.peer, comparison.unit)
+    return f"{comparison.peer.contestant}: {values}" if name_it else values
 
 
 def _ratio(comparison: Comparison) -> str:
+    if comparison.difference is not None:
+        return f"{comparison.difference:+.2f} {comparison.unit}"
     if comparison.ratio is None:
         return ""
     low, high = min(comparison.ratios_by_round), max(comparison.ratios_by_round)

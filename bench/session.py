@@ -16,7 +16,7 @@ from bench.generator import Generator, Load, LoadFailed
 from bench.peers import Server
 
 # Of these, a message that does not arrive is a fault, and no rate makes up for it.
-MUST_BE_COMPLETE = {"stream", "push"}
+MUST_BE_COMPLETE = {"stream", "push", "fanout", "refuse"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,11 @@ class Contestant:
     command: str
     flags: dict[str, int] = field(default_factory=dict)
     limit_seconds: int = 60
+    called: str = ""  # where one server competes with itself
+
+    @property
+    def name(self) -> str:
+        return self.called or self.server.name
 
 
 class Session:
@@ -54,17 +59,17 @@ class Session:
         """Each contestant's loads, one for each round. One unmeasured round first: caches fill and compilers wake."""
         loads: list[list[Load]] = [[] for _ in contestants]
         for contestant in contestants:
-            self._run(contestant)
+            self.run(contestant)
         for number in range(self.rounds):
             indices = list(range(len(contestants)))
             # Every other round the other way round, so that nobody always comes after the same one.
             for index in indices if number % 2 == 0 else reversed(indices):
-                load = self._run(contestants[index])
+                load = self.run(contestants[index])
                 loads[index].append(load)
-                print(f"   {what}, round {number + 1}: {contestants[index].server.name} {_short(load)}", flush=True)
+                print(f"   {what}, round {number + 1}: {contestants[index].name} {_short(load)}", flush=True)
         return loads
 
-    def _run(self, contestant: Contestant) -> Load:
+    def run(self, contestant: Contestant) -> Load:
         server = contestant.server
         procfs.forget_peak_rss(server.pid)
         load = self._generator.run(
@@ -80,10 +85,15 @@ class Session:
         return load
 
     def series(self, contestant: Contestant, loads: Sequence[Load], figure: Callable[[Load], float]) -> Series:
-        return Series.of(contestant.server.name, [figure(load) for load in loads], loads, procfs.cores())
+        return Series.of(contestant.name, [figure(load) for load in loads], loads, procfs.cores())
 
 
 def _short(load: Load) -> str:
+    words = []
+    if load.p50_ms is None or load.fairness_at_half is not None:
+        words.append(f"{load.per_second:,.0f} msg/s")
     if load.p50_ms is not None:
-        return f"p50 {load.p50_ms:.2f} ms, p99 {load.p99_ms:.2f} ms ({load.messages} messages)"
-    return f"{load.per_second:,.0f} msg/s"
+        words.append(f"p50 {load.p50_ms:.2f} ms, p99 {load.p99_ms:.2f} ms ({load.messages} messages)")
+    if load.fairness_at_half is not None:
+        words.append(f"slowest {load.slowest_over_median:.2f} x the median, fairness {load.fairness_at_half:.3f}")
+    return ", ".join(words)

@@ -26,8 +26,14 @@ type settings struct {
 	callers     int
 	connections int
 	outstanding int
-	serverPID   int
-	limit       time.Duration
+	// Of commands with push subscriptions.
+	subscriptions int
+	hanging       int
+	rate          int
+	status        int
+	backoff       int
+	serverPID     int
+	limit         time.Duration
 }
 
 // result is what every command prints. Fields that do not apply are left out.
@@ -39,6 +45,8 @@ type result struct {
 	Duplicates        int      `json:"duplicates"`
 	P50Ms             *float64 `json:"p50_ms,omitempty"`
 	P99Ms             *float64 `json:"p99_ms,omitempty"`
+	SlowestOverMedian *float64 `json:"slowest_over_median,omitempty"`
+	FairnessAtHalf    *float64 `json:"fairness_at_half,omitempty"`
 	CPUSeconds        float64  `json:"cpu_seconds"`
 	ServerCPUSeconds  float64  `json:"server_cpu_seconds"`
 	ServerPeakRSSMB   float64  `json:"server_peak_rss_mb"`
@@ -52,6 +60,8 @@ var commands = map[string]command{
 	"stream":  measureStream,
 	"latency": measureLatency,
 	"push":    measurePush,
+	"fanout":  measureFanout,
+	"refuse":  measureRefuse,
 }
 
 func main() {
@@ -98,6 +108,11 @@ func parse(name string, args []string) (settings, error) {
 	flags.IntVar(&s.callers, "callers", 8, "Publish calls under way at once")
 	flags.IntVar(&s.connections, "connections", 2, "connections that the callers share")
 	flags.IntVar(&s.outstanding, "outstanding", 10_000, "messages that a stream allows to be unacked")
+	flags.IntVar(&s.subscriptions, "subscriptions", 1, "push subscriptions that each get every message")
+	flags.IntVar(&s.hanging, "hanging", 0, "of these, how many stop answering after the first tenth of the messages")
+	flags.IntVar(&s.rate, "rate", 0, "batches to publish in a second; 0 means as fast as they are taken")
+	flags.IntVar(&s.status, "status", 422, "what an endpoint answers that refuses every message")
+	flags.IntVar(&s.backoff, "backoff", 0, "seconds before a retry; 0 means the server's own choice")
 	flags.IntVar(&s.serverPID, "server-pid", 0, "process whose CPU time and memory are reported with the figures")
 	flags.DurationVar(&s.limit, "limit", 30*time.Second, "time after which the measurement ends, complete or not")
 	if err := flags.Parse(args); err != nil {
@@ -117,8 +132,14 @@ func check(s settings) error {
 	if s.size < sequenceDigits {
 		return fmt.Errorf("-size: at least %d bytes are needed", sequenceDigits)
 	}
-	if s.messages < 1 || s.batch < 1 || s.callers < 1 || s.connections < 1 || s.limit <= 0 {
+	if s.messages < 1 || s.batch < 1 || s.callers < 1 || s.connections < 1 || s.subscriptions < 1 || s.limit <= 0 {
 		return fmt.Errorf("counts and times must be positive")
+	}
+	if s.rate < 0 || s.backoff < 0 {
+		return fmt.Errorf("-rate and -backoff must not be negative")
+	}
+	if s.hanging < 0 || s.hanging >= s.subscriptions {
+		return fmt.Errorf("-hanging: at least one subscription must answer")
 	}
 	return nil
 }

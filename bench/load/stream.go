@@ -63,7 +63,7 @@ func measureStream(ctx context.Context, s settings) (result, error) {
 	}
 	publishing := make(chan error, 1)
 	go func() {
-		_, err := publishAll(ctx, srv, s, deadline)
+		_, err := publishAll(ctx, srv, s, atOnce, deadline)
 		publishing <- err
 	}()
 	arrived := newSeen(s.messages)

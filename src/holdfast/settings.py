@@ -113,8 +113,8 @@ class BrokerSettings:
     )
     strict: bool = setting(
         False,
-        "Behave exactly as Cloud Pub/Sub: a push consumer's `Holdfast-Dead-Letter: now` is ignored and dead letters "
-        "carry only the documented attributes.",
+        "Behave exactly as Cloud Pub/Sub: a push consumer's `Holdfast-Dead-Letter: now` and `Retry-After` are ignored, "
+        "`x-holdfast-…` push attributes are refused and dead letters carry only the documented attributes.",
     )
     cache_megabytes: int = setting(
         64,

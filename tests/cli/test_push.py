@@ -260,7 +260,7 @@ def test_push_flags(operator: Operator) -> None:
             "x-holdfast-confirm": "true",
         },
     }
-    in_words = f"token of {ACCOUNT}, unwrapped with metadata, 5 at once, 2.5 a second, confirmed"
+    in_words = f"token of {ACCOUNT}, unwrapped with metadata, 5 at once, 2.5 a second, must agree first"
     shown = operator.ok("subscriptions", "show", "all-flags").splitlines()
     assert ["pushConfig.attributes.x-holdfast-concurrency", "5"] in [line.split() for line in shown]
     assert shown[-1] == f"pushed: {in_words}"

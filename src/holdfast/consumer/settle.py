@@ -40,7 +40,7 @@ def settle(outcome: Outcome, message_id: str) -> PushAnswer:
             details = {"reason": outcome.reason, "error": outcome.error}
             return PushAnswer(422 if outcome.readable else 400, {**body, **details}, poison_headers(outcome))
         case Retry():
-            headers = _error_header(outcome.error) | _retry_after(outcome.retry_after)
+            headers = error_header(outcome.error) | _retry_after(outcome.retry_after)
             return PushAnswer(_retry_status(outcome), {**body, "error": outcome.error}, headers)
         case _:
             assert_never(outcome)
@@ -51,11 +51,11 @@ def poison_headers(outcome: Poisoned) -> dict[str, str]:
     return {
         DEAD_LETTER_HEADER: "now",
         REASON_HEADER: quote(outcome.reason[:LONGEST_REASON], safe="", errors="replace"),
-        **_error_header(outcome.error),
+        **error_header(outcome.error),
     }
 
 
-def _error_header(error: str) -> dict[str, str]:
+def error_header(error: str) -> dict[str, str]:
     return {ERROR_HEADER: quote(error[:LONGEST_ERROR], safe="", errors="replace")}
 
 

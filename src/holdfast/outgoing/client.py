@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 
-from holdfast.errors import StartupError
+from holdfast.errors import SettingError
 from holdfast.outgoing.addresses import AddressGuard
 from holdfast.outgoing.answers import STOPPING, Answer, NoAnswer, Outcome, no_answer
 from holdfast.outgoing.connection import NEVER_ANSWERED, Connection
@@ -100,7 +100,7 @@ class OutgoingClient:
             return found
         blocked = {address: self._guard.why_blocked(address, target.port) for address in found}
         allowed = [address for address, why in blocked.items() if why is None]
-        return allowed[:MOST_ADDRESSES] or no_answer("blocked", f"{target.host}: {blocked[found[0]]}")
+        return allowed[:MOST_ADDRESSES] or _blocked(target, blocked[found[0]])
 
     async def _connect_to_one(self, target: Target, addresses: Sequence[str], deadline: float) -> Connection | NoAnswer:
         loop = asyncio.get_running_loop()
@@ -164,7 +164,7 @@ class OutgoingClient:
         elif not peer:
             refused = NEVER_ANSWERED  # it is closed already
         elif (why := self._guard.why_blocked(peer[0], target.port)) is not None:
-            refused = no_answer("blocked", f"{target.host}: {why}")
+            refused = _blocked(target, why)
         if refused is None:
             return connection
         connection.stop()
@@ -217,6 +217,10 @@ def _words(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error) or "it was closed"
 
 
+def _blocked(target: Target, why: str | None) -> NoAnswer:
+    return no_answer("blocked", f"{why}" if _is_address(target.host) else f"{target.host}: {why}")
+
+
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
@@ -233,5 +237,5 @@ def _tls_context(ca_file: str) -> ssl.SSLContext:
         try:
             context.load_verify_locations(cafile=ca_file)
         except OSError as error:  # ssl.SSLError is one
-            raise StartupError(f"cannot read certificate authorities from {ca_file}: {error}") from None
+            raise SettingError("broker.push.ca_file", ca_file, f"cannot be read: {error.strerror or error}") from None
     return context

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from holdfast.errors import StartupError
+from holdfast.errors import SettingError
 from holdfast.outgoing.addresses import LOOPBACK, AddressGuard
 from holdfast.outgoing.client import OutgoingClient
 from tests.outgoing.client.endpoint import OK, Visit, answering, endpoint, send
@@ -221,5 +221,5 @@ def test_authorities_that_cannot_be_read(tmp_path: Path, content: bytes | None) 
     file = tmp_path / "broken.pem"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(StartupError, match=r"certificate authorities from .*broken\.pem"):
+    with pytest.raises(SettingError, match=r"broker\.push\.ca_file = .*broken\.pem.*cannot be read"):
         OutgoingClient(AddressGuard(), ca_file=str(file))

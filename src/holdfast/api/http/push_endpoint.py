@@ -15,7 +15,7 @@ from holdfast.api.http.errors import error_body, with_errors
 from holdfast.consumer.decode import decode_envelope
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.push_auth import PAUSE_AFTER_ERROR_SECONDS, KeysUnavailable, PushAuth, TokenRefused
-from holdfast.consumer.settle import poison_headers, settle
+from holdfast.consumer.settle import error_header, poison_headers, settle
 from holdfast.errors import Poison
 from holdfast.model.outcome import Poisoned
 
@@ -69,10 +69,13 @@ async def _refused(auth: PushAuth, request: Request) -> Response | None:
         await auth.check(authorization)
     except TokenRefused as error:
         _warn(request, str(error), error.expected)
-        return error_body(401, "UNAUTHENTICATED", str(error), {"WWW-Authenticate": "Bearer"})
+        # Our broker shows the reason to its operator, who sees only its side.
+        headers = {"WWW-Authenticate": "Bearer", **error_header(str(error))}
+        return error_body(401, "UNAUTHENTICATED", str(error), headers)
     except KeysUnavailable as error:
         _warn(request, str(error))
-        return error_body(503, "UNAVAILABLE", str(error), {"Retry-After": str(PAUSE_AFTER_ERROR_SECONDS)})
+        headers = {"Retry-After": str(PAUSE_AFTER_ERROR_SECONDS), **error_header(str(error))}
+        return error_body(503, "UNAVAILABLE", str(error), headers)
     return None
 
 

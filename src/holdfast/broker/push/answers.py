@@ -33,6 +33,11 @@ def is_about_the_message(result: Answer | NoAnswer) -> bool:
     return isinstance(result, Answer) and result.status in ABOUT_THE_MESSAGE
 
 
+def is_blocked(result: Answer | NoAnswer) -> bool:
+    """By our own address guard."""
+    return isinstance(result, NoAnswer) and result.kind == "blocked"
+
+
 def result_name(result: Answer | NoAnswer) -> str:
     """One of a few words, for metrics."""
     if isinstance(result, NoAnswer):

@@ -18,6 +18,7 @@ from holdfast.broker.push.answers import (
     failure_of,
     is_about_the_message,
     is_acknowledged,
+    is_blocked,
     result_name,
 )
 from holdfast.broker.push.attributes import PushLimits, limits_of
@@ -46,6 +47,9 @@ LEASE_AFTER_TIMEOUT_SECONDS = 5.0
 
 # A subscription whose messages could not be read is tried again after this long.
 PAUSE_AFTER_ERROR_NS = NANOSECONDS
+
+# One whose endpoint lies where requests may not go, after this long.
+PAUSE_WHEN_BLOCKED_NS = 10 * NANOSECONDS
 
 
 class Authorizer(Protocol):
@@ -208,9 +212,21 @@ class Sender:
             self._counts.count("acknowledged", str(result.status), "", seconds, now_ns)
             return
         failure = failure_of(result, strict=self._shared.strict, now_ns=now_ns)
+        if is_blocked(result):
+            self._wait_until_allowed(lease, failure, seconds, now_ns)
+            return
         if not failure.dead_letter_now and not is_about_the_message(result):
             self._window.failed(sent_in_round, now_ns)
         self._fail(lease, failure, result_name(result), seconds)
+
+    def _wait_until_allowed(self, lease: Lease, failure: Failure, seconds: float, now_ns: int) -> None:
+        """Nothing was sent, and only a change of our own settings can help: that must not cost the message an attempt,
+        and in the end its place in the subscription."""
+        self._counts.count("blocked", failure.status, failure.error, seconds, now_ns)
+        if self._not_before_ns <= now_ns:
+            self._log(logging.ERROR, "push blocked", error=failure.error)
+        self._not_before_ns = now_ns + PAUSE_WHEN_BLOCKED_NS
+        self.queue.give_back([lease])
 
     def _fail(self, lease: Lease, failure: Failure, result: str, seconds: float) -> None:
         self._counts.count(result, failure.status, failure.error, seconds, self._shared.clock.now_ns())
@@ -233,7 +249,7 @@ class Sender:
         self._log(
             logging.ERROR,
             "message dropped after its attempts, as broker.push.drop_after_attempts asks",
-            messageId=message_number(self.queue.topic.key, lease.sequence),
+            messageId=str(message_number(self.queue.topic.key, lease.sequence)),
             attempts=lease.attempt,
         )
         self.queue.ack_later([lease.ack_id])
@@ -340,7 +356,7 @@ class Sender:
             return "misconfigured"
         if self._plan and self._plan.limits.confirm and not has_agreed(self._plan.config):
             return "unconfirmed"
-        if self._window.paused_until_ns > self._shared.clock.now_ns():
+        if max(self._window.paused_until_ns, self._not_before_ns) > self._shared.clock.now_ns():
             return "paused"
         return "sending" if self._load.requests else "idle"
 

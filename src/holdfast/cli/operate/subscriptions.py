@@ -63,7 +63,7 @@ def _push_settings(subscription: Mapping[str, Any]) -> str:
         _wrapping(push),
         f"{given[CONCURRENCY]} at once" if CONCURRENCY in given else "",
         f"{given[PER_SECOND]} a second" if PER_SECOND in given else "",
-        "confirmed" if given.get(CONFIRM) == "true" else "",
+        "must agree first" if given.get(CONFIRM) == "true" else "",
     ]
     return ", ".join(setting for setting in found if setting)
 
