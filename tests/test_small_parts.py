@@ -36,8 +36,9 @@ def test_backoff_doubles() -> None:
     ]  # fmt: skip
 
 
-def test_jitter_spreads_downwards_only() -> None:
-    assert backoff_seconds(10, 600, 3, lambda: 1) == pytest.approx(36)
+def test_jitter_makes_waits_longer_and_the_longest_shorter() -> None:
+    waits = [backoff_seconds(10, 600, failures, lambda: 1) for failures in (1, 3, 7)]
+    assert waits == pytest.approx([11, 44, 540])
 
 
 @given(st.integers(0, 4_000_000_000_000_000_000))

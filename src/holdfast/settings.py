@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from holdfast.errors import BadInput, SettingError
 from holdfast.model.names import check_project, check_topic
@@ -42,6 +43,13 @@ def _allowed_networks(value: str) -> str | None:
     except ValueError:
         return "must be auto, none, loopback, private or networks such as 10.1.0.0/16, separated by commas"
     return None
+
+
+def _url_or_empty(value: str) -> str | None:
+    parts = urlsplit(value)
+    if not value or (parts.scheme in ("http", "https") and parts.netloc):
+        return None
+    return "must be an http:// or https:// URL"
 
 
 def _project_id(value: str) -> str | None:
@@ -168,8 +176,8 @@ class PushSettings:
     )
     confirm_endpoints: bool = setting(
         False,
-        "Send nothing to an endpoint before it has agreed, by answering an OPTIONS request. The push attribute "
-        "`x-holdfast-confirm` (`true` or `false`) sets it for one subscription.",
+        "Send nothing to any endpoint before it has agreed, by answering an OPTIONS request. Where this is off, the "
+        "push attribute `x-holdfast-confirm` turns it on for one subscription.",
     )
     grace_seconds: float = setting(
         5.0, "How long running requests may take to end when the broker stops.", check=_between(0, 600)
@@ -180,6 +188,7 @@ class PushSettings:
     issuer: str = setting(
         "",
         "`iss` of the tokens that push requests carry, and base of the URL of their keys. Empty: the broker's own URL.",
+        check=_url_or_empty,
     )
     key_days: float = setting(
         30.0,

@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, assert_never
+from urllib.parse import urlsplit
 
 from starlette.routing import Route
 
@@ -94,7 +95,8 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         await asyncio.to_thread(_check_files, settings)
         documents = await _entered(stack, await open_documents(settings))
         failures = await _entered(stack, await open_failures(settings))
-        guard = _guard(settings, settings.broker.host, [(_reachable(settings.http.host), http_port)])
+        own_consumer = (_reachable(listener.getsockname()[0]), http_port, push_endpoint.PATH)
+        guard = _guard(settings, settings.broker.host, [own_consumer])
         part = await stack.enter_async_context(_broker(settings, clock, guard, broker_ports))
         transport = LocalTransport(part.broker)
         endpoint = _push_endpoint(settings, http_port)
@@ -102,7 +104,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         topology = default_topology(settings, PushConfig(endpoint, oidc=token))
         if settings.topology.create != "never":
             await create_absent(topology, transport)
-            await _point_push_here(part.broker, topology)
+            await _point_push_here(part.broker, topology, settings.http.host)
         pipeline = _pipeline(settings, clock, documents, "")
         await stack.enter_async_context(_desk(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(_background(keep_forgetting(documents, clock)))
@@ -403,10 +405,10 @@ def _url(host: str, port: int) -> str:
 
 
 def _push_endpoint(settings: Settings, http_port: int) -> str:
-    return f"{_url(settings.http.host, http_port)}/pubsub/push"
+    return f"{_url(settings.http.host, http_port)}{push_endpoint.PATH}"
 
 
-def _guard(settings: Settings, host: str, also: Collection[tuple[str, int]] = ()) -> AddressGuard:
+def _guard(settings: Settings, host: str, also: Collection[tuple[str, int, str]] = ()) -> AddressGuard:
     """`host` is where this process listens: whoever can only be reached from this machine may push to it."""
     return AddressGuard.from_setting(settings.outgoing.allow, listens_on_loopback=_is_loopback(host), also=also)
 
@@ -443,7 +445,9 @@ async def _remote_auth(stack: AsyncExitStack, settings: Settings, clock: Clock) 
         target = parse_target("consumer.auth.keys_url", url)
     except BadInput as error:
         raise SettingError("consumer.auth.keys_url", url, "must be an http:// or https:// URL") from error
-    client = await _entered(stack, OutgoingClient(_guard(settings, settings.http.host)))
+    # Not somebody's address but the operator's own, so it may be on this machine wherever we listen.
+    guard = AddressGuard.from_setting(settings.outgoing.allow, listens_on_loopback=True)
+    client = await _entered(stack, OutgoingClient(guard, ca_file=settings.push.ca_file))
     keys = RemoteKeys(lambda: fetch(client, target, MOST_KEYS_BYTES), clock)
     return PushAuth(keys, clock, audience=wanted.audience, issuer=wanted.issuer or GOOGLE, email=wanted.email)
 
@@ -454,8 +458,19 @@ def _may_create(settings: Settings) -> bool:
     return create == "always" or (create == "auto" and bool(settings.general.emulator_host))
 
 
-async def _point_push_here(broker: Broker, topology: Topology) -> None:
-    """The consumer of this process may listen elsewhere than last time; its own subscriptions follow it."""
+async def _point_push_here(broker: Broker, topology: Topology, host: str) -> None:
+    """The consumer of this process may listen elsewhere than last time; its own subscriptions follow it. One that its
+    owner has turned to pull, or pointed at somebody else, is left alone."""
     for wanted in topology.subscriptions:
-        if wanted.push and broker.get_subscription(wanted.name).push != wanted.push:
-            await broker.modify_push_config(wanted.name, wanted.push)
+        stored = broker.get_subscription(wanted.name).push
+        if wanted.push is None or stored is None or not _is_own(stored.endpoint, host):
+            continue
+        push = replace(stored, endpoint=wanted.push.endpoint, oidc=wanted.push.oidc)
+        if push != stored:
+            await broker.modify_push_config(wanted.name, push)
+
+
+def _is_own(endpoint: str, host: str) -> bool:
+    """As an `up` that listens on `host`, or on loopback, writes it."""
+    parts = urlsplit(endpoint)
+    return parts.path == push_endpoint.PATH and (_is_loopback(parts.hostname or "") or parts.hostname == host)

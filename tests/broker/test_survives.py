@@ -234,3 +234,47 @@ async def test_a_message_goes_out_again_only_once_its_failure_is_on_disk(
     await settle_down()
     (second,) = await take(queue)
     assert (len(tries), second.attempt) == (2, 2)
+
+
+async def test_a_retry_behind_one_that_expired_still_comes(broker: Broker, clock: ManualClock) -> None:
+    queue = await make_subscription(broker, retry=RetryPolicy(400, 400), message_retention_seconds=600)
+    await publish(broker, "old")
+    clock.advance(250)
+    await publish(broker, "young")
+    old, young = await take(queue)
+    queue.nack([old.ack_id])
+    await settle_down()
+    clock.advance(100)
+    queue.nack([young.ack_id])
+    await settle_down()
+    waiting = asyncio.create_task(take_one(queue))
+    await settle_down()
+    clock.advance(300)  # the old one is due, and past its retention
+    await settle_down()
+    clock.advance(101)
+    await settle_down()
+    assert text(await asyncio.wait_for(waiting, 1)) == "young"
+
+
+async def test_a_save_that_fails_in_an_unknown_way_is_tried_again(
+    broker: Broker, log: MemoryMessageLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await make_subscription(broker)
+    await publish(broker, "a")
+    commit, tries = log.commit, 0
+
+    async def fails_once(changes: Sequence[Change]) -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise RuntimeError("a bug")
+        await commit(changes)
+
+    (lease,) = await take(queue)
+    monkeypatch.setattr(log, "commit", fails_once)
+    _, saved = queue.ack([lease.ack_id])
+    with pytest.raises(RuntimeError):
+        await saved
+    clock.advance(1)
+    await settle_down()
+    assert (tries, queue.settled.has_unsaved) == (2, False)

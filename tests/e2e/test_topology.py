@@ -66,7 +66,10 @@ def test_what_is_there_already_is_left_alone(launcher: Launcher) -> None:
             "system.events",
             ack_deadline_seconds=77,
             labels={"owner": "me"},
-            push_config={"push_endpoint": "http://127.0.0.1:9/elsewhere"},
+            push_config={
+                "push_endpoint": "http://127.0.0.1:9/elsewhere",
+                "attributes": {"x-holdfast-concurrency": "3"},
+            },
             dead_letter_policy={
                 "dead_letter_topic": pubsub.topic("my-dead-letters"),
                 "max_delivery_attempts": 9,
@@ -82,20 +85,24 @@ def test_what_is_there_already_is_left_alone(launcher: Launcher) -> None:
         assert kept.dead_letter_policy.dead_letter_topic == pubsub.topic("my-dead-letters")
         assert kept.dead_letter_policy.max_delivery_attempts == 9
         assert kept.retry_policy.minimum_backoff == timedelta(0)
-        # The consumer of this process is where its own subscriptions deliver to.
-        assert kept.push_config.push_endpoint == f"{up.url}/pubsub/push"
+        assert kept.push_config.push_endpoint == "http://127.0.0.1:9/elsewhere"
+        assert dict(kept.push_config.attributes) == {"x-holdfast-concurrency": "3"}
         assert "audit" in pubsub.subscriptions()
         assert {f"{topic}.materializer" for topic in TOPICS} <= pubsub.subscriptions()
 
 
 def test_a_start_on_another_port_points_the_subscriptions_there(launcher: Launcher) -> None:
+    """Those that its owner has not turned to pull."""
     first = launcher.up()
+    with Pubsub(first.broker) as pubsub:
+        pubsub.modify_push("trade-signals.materializer", {})
     assert first.stop() == 0
     with socket.create_server(("127.0.0.1", _port_of(first.url))):  # so that it cannot be chosen again
         second = launcher.up()
     assert second.url != first.url
     with Pubsub(second.broker) as pubsub:
-        for topic in TOPICS:
+        assert pubsub.describe("trade-signals.materializer").push_config.push_endpoint == ""
+        for topic in [topic for topic in TOPICS if topic != "trade-signals"]:
             endpoint = pubsub.describe(f"{topic}.materializer").push_config.push_endpoint
             assert endpoint == f"{second.url}/pubsub/push"
         message_id = pubsub.publish_one("system.events", {"service": "checkout"})

@@ -184,13 +184,16 @@ def test_a_setting_that_means_nothing(allow: str) -> None:
         guard(allow)
 
 
-def test_our_own_consumer_is_allowed_by_address_and_port() -> None:
-    ours = AddressGuard.from_setting("none", listens_on_loopback=False, also={("127.0.0.1", 8080), ("::1", 8080)})
-    assert ours.why_blocked("127.0.0.1", 8080) is None
-    assert ours.why_blocked("::ffff:127.0.0.1", 8080) is None
-    assert ours.why_blocked("::1", 8080) is None
-    assert ours.why_blocked("127.0.0.1", 8081) is not None
-    assert ours.why_blocked("127.0.0.2", 8080) is not None
+def test_our_own_consumer_is_allowed_by_address_port_and_path() -> None:
+    own = {("127.0.0.1", 8080, "/p"), ("::1", 8080, "/p")}
+    ours = AddressGuard.from_setting("none", listens_on_loopback=False, also=own)
+    assert ours.why_blocked("127.0.0.1", 8080, "/p") is None
+    assert ours.why_blocked("::ffff:127.0.0.1", 8080, "/p") is None
+    assert ours.why_blocked("::1", 8080, "/p") is None
+    assert ours.why_blocked("127.0.0.1", 8081, "/p") is not None
+    assert ours.why_blocked("127.0.0.2", 8080, "/p") is not None
+    assert ours.why_blocked("127.0.0.1", 8080, "/admin") is not None
+    assert ours.why_blocked("127.0.0.1", 8080) is not None
 
 
 @pytest.mark.parametrize(
@@ -228,10 +231,11 @@ def test_what_a_subscription_may_name(host: str, blocked: bool) -> None:
 def test_a_subscription_may_name_what_is_allowed() -> None:
     for host in ("localhost", "127.0.0.1", "[::1]", "127.1"):
         AddressGuard(LOOPBACK).check_target("url", parse_target("url", f"http://{host}/"))
-    ours = AddressGuard(also=[("127.0.0.1", 8080)])
-    ours.check_target("url", parse_target("url", "http://localhost:8080/"))
-    with pytest.raises(BadInput):
-        ours.check_target("url", parse_target("url", "http://localhost:8081/"))
+    ours = AddressGuard(also=[("127.0.0.1", 8080, "/p")])
+    ours.check_target("url", parse_target("url", "http://localhost:8080/p"))
+    for other in ("http://localhost:8081/p", "http://localhost:8080/"):
+        with pytest.raises(BadInput):
+            ours.check_target("url", parse_target("url", other))
 
 
 IPV4 = st.ip_addresses(v=4)

@@ -53,6 +53,10 @@ class Pubsub:
         request = {"name": self.subscription(subscription), "topic": self.topic(topic), **config}
         self.subscriber.create_subscription(request=request, timeout=CALL_SECONDS)
 
+    def modify_push(self, subscription: str, push_config: dict[str, Any]) -> None:
+        request = {"subscription": self.subscription(subscription), "push_config": push_config}
+        self.subscriber.modify_push_config(request=request, timeout=CALL_SECONDS)
+
     def describe(self, subscription: str) -> Subscription:
         path = self.subscription(subscription)
         return self.subscriber.get_subscription(subscription=path, timeout=CALL_SECONDS)

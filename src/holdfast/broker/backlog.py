@@ -6,6 +6,7 @@ key wait behind its head. Whatever needs no delivery (filtered out, too old, not
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -88,7 +89,8 @@ class Backlog:
         now_ns = self._clock.now_ns()
         times = [failed.due_ns for sequence, failed in self.settled.failed.items() if not self._is_under_way(sequence)]
         due = [due_ns for due_ns in times if due_ns <= now_ns]
-        new = len(self._page) + self._topic.visible_end - self._cursor
+        first = self._page[0].sequence if self._page else self._cursor
+        new = self._topic.visible_end - first - self.settled.known_from(first)
         first_new = self._page[0] if self._page else self._topic.cached(self._cursor)
         known = [*due, first_new.publish_time_ns] if first_new is not None else due
         return Outlook(new + len(due), min(known, default=None), len(times) - len(due), min(times, default=None))
@@ -140,6 +142,7 @@ class Backlog:
             if not self._has_new():
                 return None
             await self._read_page()
+            await asyncio.sleep(0)  # there may be many pages without anything to deliver
         return None
 
     def _has_new(self) -> bool:
@@ -223,8 +226,18 @@ class Backlog:
         if self._keys is not None:
             self._freed.extend(self._keys.free(first, last))
 
+    async def _is_first_young(self) -> bool:
+        """The usual case, by reading one message and not a page."""
+        floor = self.settled.floor
+        if floor >= self._topic.visible_end:
+            return True
+        first = await self._topic.read_one(floor)
+        return first is not None and not self._is_too_old(first)
+
     async def drop_expired(self) -> None:
         """Settles what is past the retention, whether or not anybody asks for messages."""
+        if await self._is_first_young():
+            return
         before = -1
         while before < self.settled.floor < self._topic.visible_end:
             before = self.settled.floor

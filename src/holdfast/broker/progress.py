@@ -44,6 +44,12 @@ class SettledMessages:
             return True
         return self._highest_failed >= sequence
 
+    def known_from(self, sequence: int) -> int:
+        """How many at or after `sequence` are settled or have failed."""
+        first = max(sequence, self.floor)
+        settled = sum(last - max(start, first) + 1 for start, last in self._last_of.items() if last >= first)
+        return settled + (first - sequence) + sum(1 for failed in self.failed if failed >= sequence)
+
     def settle(self, first: int, last: int) -> None:
         """Marks first..last as done. Doing it twice is harmless."""
         self._forget_failures(first, last)

@@ -231,8 +231,10 @@ def _decoded(name: str, stored: bytes) -> SigningKey:
         value = json.loads(stored)
         private_key = load_pem_private_key(value["private_key"].encode(), None)
         assert isinstance(private_key, rsa.RSAPrivateKey)
+        assert isinstance(value["signs_from_ns"], int)
+        x509.load_pem_x509_certificate(value["certificate"].encode())
         return SigningKey(name, value["signs_from_ns"], value["certificate"], private_key)
-    except (ValueError, TypeError, KeyError, AttributeError, AssertionError):
+    except (ValueError, TypeError, KeyError, AttributeError, AssertionError, RecursionError):
         # Without its cause, whose text may hold some of the key.
         raise CorruptData(f"the stored signing key {name} cannot be read: restore the data from a backup") from None
 

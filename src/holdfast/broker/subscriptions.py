@@ -102,7 +102,7 @@ class SubscriptionQueue:
         return self._backlog.has_ready()
 
     def outlook(self) -> Outlook:
-        return self._backlog.outlook()
+        return Outlook(0, None, 0, None) if self.config.detached else self._backlog.outlook()
 
     async def take(
         self, max_messages: int, max_bytes: int, holder: Holder, deadline_seconds: float | None = None
@@ -131,7 +131,7 @@ class SubscriptionQueue:
             raise
         if taken:
             self._look_at_leases(deadline_ns)
-            self._arm_for_waiting()
+        self._arm_for_waiting()  # also when nothing was: what was due may have expired, and others wait behind it
         return taken
 
     async def _next_messages(self, max_messages: int, max_bytes: int) -> list[StoredMessage]:
@@ -216,8 +216,8 @@ class SubscriptionQueue:
 
     def fail(self, lease: Lease, failure: Failure) -> None:
         """Counts the attempt and decides: again later, or the dead-letter topic."""
-        if self._leases.get(lease.sequence) is not lease:
-            return  # it ended already, by an ack or an expiry
+        if not self.holds(lease):
+            return
         self._end_lease(lease)
         policy = self.config.dead_letter
         if policy and (failure.dead_letter_now or lease.attempt >= policy.max_delivery_attempts):
@@ -226,10 +226,20 @@ class SubscriptionQueue:
         else:
             self._try_again_later(lease, failure)
 
+    def put_off(self, lease: Lease, failure: Failure) -> None:
+        """Counts the attempt, and never gives up: whatever happened, it was not the subscriber's doing."""
+        if self.holds(lease):
+            self._end_lease(lease)
+            self._try_again_later(lease, failure)
+
+    def holds(self, lease: Lease) -> bool:
+        """False once it ended: acked, failed, expired, or forgotten by a seek."""
+        return self._leases.get(lease.sequence) is lease
+
     def give_back(self, leases: Iterable[Lease]) -> None:
         """They never reached a consumer: deliverable again at once, and not counted as an attempt."""
         for lease in leases:
-            if self._leases.get(lease.sequence) is lease:
+            if self.holds(lease):
                 self._end_lease(lease)
                 self._wait_until(lease.sequence, lease.attempt - 1, self._clock.now_ns())
 
@@ -288,6 +298,8 @@ class SubscriptionQueue:
             self._backlog.settle(first, last)
         if self.config.ordered:  # the next messages of their keys may go
             self.changed.fire()
+        if self._armed_ns is None:  # the one that was due may be among them, and others wait behind it
+            self._arm_for_waiting()
 
     def _sequences_of(self, ack_ids: Sequence[str]) -> list[int]:
         """Raises BadInput, before anything is changed, when one of them is none of ours."""
@@ -436,14 +448,16 @@ class SubscriptionQueue:
         else:
             saved.set_exception(error)
 
-    async def _commit_unsaved(self) -> StorageUnavailable | None:
+    async def _commit_unsaved(self) -> Exception | None:
         settled, acks = self.settled, frozenset(self._unsaved_acks)
         if self.deleted or not settled.has_unsaved:
             return None
         change = settled.take_unsaved(self.key)
         try:
             await self._log.commit([change])
-        except StorageUnavailable as error:
+        except Exception as error:
+            if not isinstance(error, StorageUnavailable):
+                log.exception("the progress of %s could not be saved", self.config.name)
             settled.put_back(change)
             self._timers.at(self._clock.now_ns() + SAVE_AGAIN_NS, self._save_now)
             return error

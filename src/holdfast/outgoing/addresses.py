@@ -78,14 +78,15 @@ PRIVATE: tuple[Network, ...] = (
 
 
 class AddressGuard:
-    def __init__(self, allow: Sequence[Network] = (), also: Collection[tuple[str, int]] = ()) -> None:
-        """`also` holds addresses with ports that are allowed whatever their network, such as our own consumer's."""
+    def __init__(self, allow: Sequence[Network] = (), also: Collection[tuple[str, int, str]] = ()) -> None:
+        """`also` holds addresses, ports and paths that are allowed, exactly so, whatever their network: such as our own
+        consumer's."""
         self._allow = tuple(allow)
-        self._also = frozenset((_plain(address), port) for address, port in also)
+        self._also = frozenset((_plain(address), port, path) for address, port, path in also)
 
     @classmethod
     def from_setting(
-        cls, allow: str, *, listens_on_loopback: bool, also: Collection[tuple[str, int]] = ()
+        cls, allow: str, *, listens_on_loopback: bool, also: Collection[tuple[str, int, str]] = ()
     ) -> AddressGuard:
         """`allow` is the value of the setting outgoing.allow."""
         words = {
@@ -100,13 +101,17 @@ class AddressGuard:
             networks.extend(words[word] if word in words else [_network(word)])
         return cls(networks, also)
 
-    def why_blocked(self, address: str, port: int) -> str | None:
+    @property
+    def has_exceptions(self) -> bool:
+        return bool(self._also)
+
+    def why_blocked(self, address: str, port: int, path: str = "") -> str | None:
         """None when a connection to it is allowed."""
         try:
             plain = _plain(address)
         except ValueError:
             return f"{address[:64]!r} is not an IP address"
-        if (plain, port) in self._also:
+        if (plain, port, path) in self._also:
             return None
         for part in (plain, *_ipv4_inside(plain)):
             if (what := self._what_is_wrong_with(part)) is not None:
@@ -116,7 +121,7 @@ class AddressGuard:
 
     def check_target(self, field: str, target: Target) -> None:
         """What can be known before the name is resolved, for whoever creates a subscription."""
-        blocked = [self.why_blocked(address, target.port) for address in _known_addresses(target.host)]
+        blocked = [self.why_blocked(address, target.port, target.path) for address in _known_addresses(target.host)]
         if blocked and blocked[0] is not None and None not in blocked:
             raise BadInput(field, blocked[0])
 

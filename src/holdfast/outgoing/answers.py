@@ -20,7 +20,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """`kind` is one word for metrics and logs: timeout, dns, refused, blocked, tls, closed, malformed or too_large."""
+    """`kind` is one word for metrics and logs: timeout, dns, refused, blocked, tls, closed, malformed or too_large; and
+    unsent, when a want of this machine's own kept the request from leaving."""
 
     kind: str
     error: str

@@ -7,6 +7,7 @@ are not followed, proxies are not used, cookies are not kept.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import os
 import socket
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from holdfast.errors import SettingError
 from holdfast.outgoing.addresses import AddressGuard
 from holdfast.outgoing.answers import STOPPING, Answer, NoAnswer, Outcome, no_answer
-from holdfast.outgoing.connection import NEVER_ANSWERED, Connection
+from holdfast.outgoing.connection import NEVER_ANSWERED, Connection, Origin
 from holdfast.outgoing.pool import Pool
 from holdfast.outgoing.request_head import request_head
 from holdfast.outgoing.resolver import Resolve, Resolver, system_resolve
@@ -27,7 +28,17 @@ __all__ = ["Answer", "NoAnswer", "OutgoingClient", "Resolve", "request_head"]
 # A name may have any number of addresses. Of those that are allowed, so many are tried, one after the other, and
 # each but the last for no longer than this: the next may work where the first one swallows everything.
 MOST_ADDRESSES = 8
+
+# A kept connection that the endpoint was just closing says so within a round trip. One that closes later has read the
+# request and come to grief over it, and should not be given it again at once.
+RESEND_SECONDS = 0.25
 TRY_SECONDS = 3.0
+
+
+# Of this machine: no endpoint was asked.
+_OUR_OWN_ERRORS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL, errno.EAGAIN}
+)
 
 
 class OutgoingClient:
@@ -50,16 +61,17 @@ class OutgoingClient:
     ) -> Answer | NoAnswer:
         """The timeout covers everything. With `most_body_bytes` 0 the answer is given without its body, and sooner."""
         deadline = asyncio.get_running_loop().time() + timeout_seconds
-        origin = (target.scheme, target.host, target.port)
+        origin = self._origin_of(target)
         kept = self._pool.take(origin)
         if kept is None and not self._pool.start_connecting(origin):
             try:
                 kept = await self._pool.wait(origin, deadline)
             except TimeoutError:
-                return NoAnswer("timeout", f"no connection to {target.authority} within {timeout_seconds:g} s")
+                return NoAnswer("unsent", f"no connection to {target.authority} within {timeout_seconds:g} s")
         if kept is not None:
+            asked = asyncio.get_running_loop().time()
             outcome = await _exchange(kept, request, deadline, timeout_seconds, most_body_bytes)
-            if outcome is not NEVER_ANSWERED:
+            if outcome is not NEVER_ANSWERED or asyncio.get_running_loop().time() - asked > RESEND_SECONDS:
                 return outcome
             # Most likely it was closing while we wrote. Endpoints must bear a request that comes twice anyway.
             fresh = await self._connect(target, deadline)
@@ -71,6 +83,10 @@ class OutgoingClient:
         if isinstance(fresh, NoAnswer):
             return fresh
         return await _exchange(fresh, request, deadline, timeout_seconds, most_body_bytes)
+
+    def _origin_of(self, target: Target) -> Origin:
+        """A connection that may be made for one path only must not serve others."""
+        return target.scheme, target.host, target.port, target.path if self._guard.has_exceptions else ""
 
     async def close(self) -> None:
         """Requests under way end with a NoAnswer."""
@@ -89,6 +105,8 @@ class OutgoingClient:
             async with asyncio.timeout_at(deadline):
                 addresses = await self._allowed_addresses(target)
         except TimeoutError:
+            if not self._resolver.has_begun(target.host):
+                return no_answer("unsent", f"cannot resolve {target.host}: too many other names hang")
             return no_answer("timeout", f"cannot resolve {target.host}: no answer from DNS")
         if isinstance(addresses, NoAnswer):
             return addresses
@@ -98,7 +116,7 @@ class OutgoingClient:
         found = [target.host] if _is_address(target.host) else await self._resolver.addresses(target.host)
         if isinstance(found, NoAnswer):
             return found
-        blocked = {address: self._guard.why_blocked(address, target.port) for address in found}
+        blocked = {address: self._guard.why_blocked(address, target.port, target.path) for address in found}
         allowed = [address for address, why in blocked.items() if why is None]
         return allowed[:MOST_ADDRESSES] or _blocked(target, blocked[found[0]])
 
@@ -121,7 +139,8 @@ class OutgoingClient:
         except TimeoutError:
             return no_answer("timeout", f"cannot connect to {where}: it does not react")
         except OSError as error:
-            return no_answer("refused", f"cannot connect to {where}: {_words(error)}")
+            kind = "unsent" if error.errno in _OUR_OWN_ERRORS else "refused"
+            return no_answer(kind, f"cannot connect to {where}: {_words(error)}")
         try:
             async with asyncio.timeout_at(deadline):
                 connection, transport = await self._speak_http(target, plain)
@@ -136,7 +155,7 @@ class OutgoingClient:
 
     async def _speak_http(self, target: Target, plain: socket.socket) -> tuple[Connection, asyncio.BaseTransport]:
         loop = asyncio.get_running_loop()
-        origin = (target.scheme, target.host, target.port)
+        origin = self._origin_of(target)
         try:
             if target.scheme == "http":
                 transport, connection = await loop.create_connection(lambda: Connection(origin, self._pool), sock=plain)
@@ -163,7 +182,7 @@ class OutgoingClient:
             refused = STOPPING
         elif not peer:
             refused = NEVER_ANSWERED  # it is closed already
-        elif (why := self._guard.why_blocked(peer[0], target.port)) is not None:
+        elif (why := self._guard.why_blocked(peer[0], target.port, target.path)) is not None:
             refused = _blocked(target, why)
         if refused is None:
             return connection

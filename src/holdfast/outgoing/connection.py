@@ -16,6 +16,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from holdfast.outgoing.answers import STOPPING, Answer, NoAnswer, Outcome, no_answer
 
 MOST_HEAD_BYTES = 64 << 10
+MOST_HEADERS = 100
 
 # A body that nobody wants is read for the sake of the connection. Beyond this, a new connection is cheaper.
 MOST_UNWANTED_BYTES = 64 << 10
@@ -24,14 +25,15 @@ UNWANTED_SECONDS = 1.0
 # A byte in a chunk of its own takes six.
 _CHUNKED_OVERHEAD = 8
 
-Origin = tuple[str, str, int]
-"""Scheme, host and port."""
+Origin = tuple[str, str, int, str]
+"""Scheme, host and port; and the path, where what may be connected to depends on it."""
 
 NEVER_ANSWERED = NoAnswer("closed", "the endpoint closed the connection without an answer")
 _CUT_SHORT = NoAnswer("closed", "the endpoint closed the connection in the middle of its answer")
 _SPOKE_FIRST = NoAnswer("malformed", "the endpoint spoke before it was asked; this is not HTTP")
 _SWITCHED = NoAnswer("malformed", "the endpoint wants to speak another protocol (101)")
 _LARGE_HEAD = NoAnswer("too_large", f"the answer's headers are larger than {MOST_HEAD_BYTES} bytes")
+_MANY_HEADERS = NoAnswer("too_large", f"the answer has more than {MOST_HEADERS} headers")
 _DROPPED = NoAnswer("closed", "the request was given up")
 
 
@@ -51,6 +53,14 @@ class Owner(Protocol):
 
     def put(self, connection: Connection) -> None:
         """It can take another request."""
+        ...
+
+    def may_drain(self, connection: Connection) -> bool:
+        """Whether it may stay open for the rest of an answer that nobody wants. Asked once an answer."""
+        ...
+
+    def not_kept(self, connection: Connection) -> None:
+        """Its answer was good, and the endpoint wants no more on it."""
         ...
 
     def forget(self, connection: Connection) -> None:
@@ -77,22 +87,32 @@ class Connection(asyncio.Protocol):
         self._most_body_bytes = 0
         self._status = 0
         self._headers: dict[str, str] = {}
+        self._header_lines = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._usable_again = False
+        self._was_used = False
 
     # For who sends.
 
+    @property
+    def is_usable(self) -> bool:
+        """It waits for its next request."""
+        return self._phase is _Phase.IDLE
+
     def ask(self, request: bytes | tuple[bytes, ...], most_body_bytes: int) -> asyncio.Future[Outcome]:
         waiter: asyncio.Future[Outcome] = self._loop.create_future()
-        if self._phase is not _Phase.IDLE:
-            waiter.set_result(self._fault or NEVER_ANSWERED)
+        if not self.is_usable:
+            # What ended it while nobody used it says nothing of this request, which can go another way.
+            waiter.set_result(NEVER_ANSWERED if self._was_used else self._fault or NEVER_ANSWERED)
             return waiter
+        self._was_used = True
         self._phase = _Phase.HEAD
         self._waiter = waiter
         self._bytes_left = MOST_HEAD_BYTES
         self._most_body_bytes = most_body_bytes
         self._headers = {}
+        self._header_lines = 0
         if isinstance(request, bytes):
             self._transport.write(request)
         else:
@@ -172,10 +192,14 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase is not _Phase.HEAD:
             return  # trailers
+        self._header_lines += 1
+        if self._header_lines > MOST_HEADERS:
+            self._fault = _MANY_HEADERS
+            return
         self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").rstrip(" \t"))
 
     def on_headers_complete(self) -> None:
-        if self._phase is not _Phase.HEAD:
+        if self._phase is not _Phase.HEAD or self._fault is not None:
             return
         self._status = status = self._parser.get_status_code()
         if status < 200 and status != 102:
@@ -231,10 +255,11 @@ class Connection(asyncio.Protocol):
             self._phase = _Phase.IDLE
             self._owner.put(self)
         else:
+            self._owner.not_kept(self)
             self._close()
 
     def _throw_away_the_rest(self) -> None:
-        if not self._usable_again:
+        if not self._usable_again or not (self._unwanted_timer or self._owner.may_drain(self)):
             self._close()
         elif self._unwanted_timer is None:
             self._unwanted_timer = self._loop.call_later(UNWANTED_SECONDS, self._close)

@@ -15,6 +15,14 @@ MOST_IDLE = 512
 # drops the rest without a word; who waits meanwhile often gets a connection that another request is done with.
 MOST_CONNECTING = 4
 
+# To a place that closes after every answer there is nothing to wait for, so more may be made, a few more each time.
+MOST_CONNECTING_UNKEPT = 64
+MORE_CONNECTING = 4
+
+# Connections on which the rest of an unwanted answer is read, in all. They are no request's any more, so nothing else
+# bounds them.
+MOST_DRAINING = 32
+
 # Sockets close within one turn of the loop, those of TLS within a few.
 _CLOSE_SECONDS = 1.0
 
@@ -28,6 +36,8 @@ class Pool:
         # All of them, the one that waits longest first.
         self._idle: dict[Connection, None] = {}
         self._connecting: Counter[Origin] = Counter()
+        self._may_connect: dict[Origin, int] = {}  # where it is not the usual number
+        self._draining: set[Connection] = set()
         self._waiting: dict[Origin, deque[asyncio.Future[Connection | None]]] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._all_gone: asyncio.Event | None = None
@@ -44,12 +54,28 @@ class Pool:
         self._open.add(connection)
 
     def put(self, connection: Connection) -> None:
-        if not self._hand_over(connection.origin, connection):
+        self._draining.discard(connection)
+        self._may_connect.pop(connection.origin, None)
+        if connection.is_usable and not self._hand_over(connection.origin, connection):
             self._keep(connection)
+
+    def not_kept(self, connection: Connection) -> None:
+        before = self._may_connect.get(connection.origin, MOST_CONNECTING)
+        self._may_connect[connection.origin] = more = min(before + MORE_CONNECTING, MOST_CONNECTING_UNKEPT)
+        if len(self._may_connect) > MOST_IDLE:
+            del self._may_connect[next(iter(self._may_connect))]
+        while self._connecting[connection.origin] < more and self._hand_over(connection.origin, None):
+            self._connecting[connection.origin] += 1
+
+    def may_drain(self, connection: Connection) -> bool:
+        if len(self._draining) >= MOST_DRAINING:
+            return False
+        self._draining.add(connection)
+        return True
 
     def start_connecting(self, origin: Origin) -> bool:
         """False when as many are being made as may be: then `wait`. Else `stop_connecting` must follow."""
-        if self._connecting[origin] >= MOST_CONNECTING:
+        if self._connecting[origin] >= self._may_connect.get(origin, MOST_CONNECTING):
             return False
         self._connecting[origin] += 1
         return True
@@ -82,6 +108,8 @@ class Pool:
                 self.put(given)
         elif waiter in self._waiting.get(origin, ()):
             self._waiting[origin].remove(waiter)
+            if not self._waiting[origin]:
+                del self._waiting[origin]
 
     def _hand_over(self, origin: Origin, given: Connection | None) -> bool:
         """To who has waited longest. False when nobody waits."""
@@ -106,6 +134,7 @@ class Pool:
             self._sweep = loop.call_later(IDLE_SECONDS, self._close_the_oldest)
 
     def forget(self, connection: Connection) -> None:
+        self._draining.discard(connection)
         if connection in self._idle:
             del self._idle[connection]
             del self._by_origin[connection.origin][connection]
@@ -138,5 +167,6 @@ class Pool:
             if left > 0:
                 self._sweep = loop.call_later(left, self._close_the_oldest)
                 break
+            self.forget(oldest)
             oldest.stop()
         self._by_origin = {origin: waiting for origin, waiting in self._by_origin.items() if waiting}

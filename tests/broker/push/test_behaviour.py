@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from holdfast.broker.log import Change, Progress, PutRecord, PutSubscription
 from holdfast.broker.push.attributes import CONCURRENCY, CONFIRM, PER_SECOND
 from holdfast.broker.service import Broker
 from holdfast.broker.wire import decode
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, StorageUnavailable
 from holdfast.model import dead_letter_attributes as names
 from holdfast.model.message import Message
 from holdfast.model.resources import (
@@ -27,6 +28,7 @@ from holdfast.model.resources import (
 )
 from holdfast.outgoing.addresses import AddressGuard
 from holdfast.settings import PushSettings
+from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.stores.sqlite.log import SqliteMessageLog
 from tests.broker.helpers import DEAD_LETTERS, SUBSCRIPTION, TOPIC, make_dead_letter_topic, publish, take_one
 from tests.broker.push.pushing import AT_ONCE, Pushing, acked, push_to, pushing
@@ -437,3 +439,150 @@ async def test_turning_push_into_pull_lets_running_requests_count(running: Pushi
     gate.open()
     await acked(running.broker, 1)
     assert running.push.status() == []
+
+
+# What a review found: each of these flooded, stalled, lost or leaked something.
+
+
+class RefusingLog(MemoryMessageLog):
+    """A disk that takes no change of a subscription's configuration once it is full."""
+
+    is_full = False
+
+    async def commit(self, changes: Sequence[Change]) -> None:
+        if self.is_full and any(isinstance(change, PutSubscription) for change in changes):
+            raise StorageUnavailable("disk full")
+        await super().commit(changes)
+
+
+async def test_an_agreement_that_cannot_be_kept_does_not_make_us_ask_again_and_again(endpoint: Endpoint) -> None:
+    endpoint.reply = answering(200, WebHook_Allowed_Origin="*")
+    log = RefusingLog()
+    async with pushing(PushSettings(confirm_endpoints=True), log=log) as running:
+        await push_to(running.broker, endpoint.url)
+        log.is_full = True
+        await publish(running.broker, "a")
+        status = await running.until(lambda status: "disk full" in status.last_error)
+        assert status.state == "unconfirmed"
+        for number in range(20):
+            await publish(running.broker, str(number))
+        assert endpoint.methods == ["OPTIONS"]
+
+
+async def test_an_agreement_to_nothing_is_none(endpoint: Endpoint) -> None:
+    endpoint.reply = answering(200, WebHook_Allowed_Origin="*", WebHook_Allowed_Rate="0")
+    async with pushing(PushSettings(confirm_endpoints=True)) as running:
+        await push_to(running.broker, endpoint.url)
+        await publish(running.broker, "a")
+        await running.until(lambda status: "no requests at all" in status.last_error)
+    assert endpoint.methods == ["OPTIONS"]
+
+
+async def test_the_rate_that_one_endpoint_asked_for_is_not_anothers(running: Pushing, endpoint: Endpoint) -> None:
+    endpoint.reply = answering(200, WebHook_Allowed_Origin="*", WebHook_Allowed_Rate="60")
+    await push_to(running.broker, endpoint.url, push=PushConfig(endpoint.url, {CONFIRM: "true"}))
+    await publish(running.broker, "a")
+    await acked(running.broker, 1)
+    async with push_endpoint() as other:
+        await running.broker.modify_push_config(SUBSCRIPTION, PushConfig(other.url))
+        await publish(running.broker, *map(str, range(30)))
+        await asyncio.wait_for(other.wait_for(30), 5)  # at one a second it would take half a minute
+
+
+async def test_an_endpoint_that_was_mended_does_not_wait_for_the_broken_one(endpoint: Endpoint) -> None:
+    endpoint.reply = gate = Gate(500)
+    async with pushing(PushSettings(timeout_seconds=10)) as running, push_endpoint() as good:
+        await push_to(running.broker, endpoint.url)
+        await publish(running.broker, *map(str, range(10)))
+        await endpoint.wait_for(4)
+        await running.broker.modify_push_config(SUBSCRIPTION, PushConfig(good.url))
+        await good.wait_for(6)
+        gate.open()
+        status = await running.until(lambda status: status.attempts.get("status_5xx", 0) == 4)
+        assert status.window == 10  # the old endpoint's failures are not the new one's
+
+
+async def test_who_found_no_room_goes_on_when_others_end() -> None:
+    """Not only when its own answer comes, which may take as long as its endpoint likes."""
+    slow, gate = Gate(), Gate()
+    async with (
+        pushing(PushSettings(timeout_seconds=20, max_requests=4)) as running,
+        push_endpoint(gate) as others,
+        push_endpoint() as mine,
+    ):
+        await running.broker.create_topic(Topic(TOPIC))
+        for number in range(3):
+            await subscribe(running.broker, f"other-{number}", others.url)
+        await publish(running.broker, "a", "b")
+        await others.wait_for(3)
+        path = await subscribe(running.broker, "mine", mine.url)
+        mine.reply = slow
+        await publish(running.broker, "c", "d", "e")
+        await mine.wait_for(1)
+        gate.open()
+        await mine.wait_for(2)  # while the first one still hangs
+        slow.open()
+        await running.until(lambda status: status.attempts == {"acknowledged": 3}, path)
+
+
+async def test_a_stop_never_costs_a_message_its_place(endpoint: Endpoint) -> None:
+    endpoint.reply = Gate()
+    log = MemoryMessageLog()
+    async with pushing(PushSettings(grace_seconds=0.05, drop_after_attempts=1), log=log) as running:
+        await push_to(running.broker, endpoint.url, retry=AT_ONCE)
+        await publish(running.broker, "a")
+        await endpoint.wait_for(1)
+    endpoint.reply = None
+    async with pushing(PushSettings(), log=log) as running:
+        await acked(running.broker, 1)
+    assert endpoint.data == [b"a", b"a"]
+
+
+async def test_an_answer_from_before_a_seek_does_not_settle_the_message_again(
+    running: Pushing, endpoint: Endpoint
+) -> None:
+    endpoint.reply = gate = Gate()
+    await push_to(running.broker, endpoint.url, retain_acked=True)
+    await publish(running.broker, "a")
+    await endpoint.wait_for(1)
+    queue = running.broker.queue(SUBSCRIPTION)
+    second = endpoint.reply = Gate()
+    await queue.seek(lambda _: Progress(1))
+    await endpoint.wait_for(2)
+    gate.open()
+    await running.until(lambda status: status.attempts.get("acknowledged", 0) == 1)
+    assert 1 not in queue.settled
+    second.open()
+    await acked(running.broker, 1)
+
+
+async def test_a_detached_subscription_has_nothing_due(running: Pushing, endpoint: Endpoint) -> None:
+    await push_to(running.broker, endpoint.url)
+    await running.broker.detach_subscription(SUBSCRIPTION)
+    await publish(running.broker, "a", "b")
+    assert running.status().due == 0
+    assert not endpoint.bodies
+
+
+async def test_what_an_endpoint_says_of_a_failure_is_short_and_printable(running: Pushing, endpoint: Endpoint) -> None:
+    endpoint.reply = answering(500, Holdfast_Error="%1B[31m" + "x" * 5000)
+    await push_to(running.broker, endpoint.url)
+    await publish(running.broker, "a")
+    status = await running.until(lambda status: bool(status.last_error))
+    assert status.last_error == "?[31m" + "x" * 1019
+
+
+async def test_a_key_that_cannot_be_kept_costs_no_attempt(endpoint: Endpoint) -> None:
+    class NoKeys(MemoryMessageLog):
+        async def commit(self, changes: Sequence[Change]) -> None:
+            if any(isinstance(change, PutRecord) for change in changes):
+                raise StorageUnavailable("disk full")
+            await super().commit(changes)
+
+    async with pushing(PushSettings(), log=NoKeys()) as running:
+        push = PushConfig(endpoint.url, oidc=OidcToken("me@local.iam.gserviceaccount.com"))
+        await push_to(running.broker, endpoint.url, push=push)
+        await publish(running.broker, "a")
+        await running.until(lambda status: status.state == "paused")
+        assert [failed.attempts for failed in running.broker.queue(SUBSCRIPTION).settled.failed.values()] == [0]
+    assert not endpoint.bodies

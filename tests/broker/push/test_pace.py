@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from holdfast.broker.push.capacity import Capacity, Load
+import asyncio
+from functools import partial
+
+import pytest
+
+from holdfast.broker.push import capacity as capacities
+from holdfast.broker.push.capacity import SMALL_BYTES, Capacity, Load, Place
 from holdfast.broker.push.pace import FIRST_WINDOW, Rate, Window
 from holdfast.clock import NANOSECONDS
+from tests.broker.helpers import settle_down
 
 LONGEST_PAUSE = 1.0
+LARGE = SMALL_BYTES + 1
 
 
 def test_the_window_doubles_with_every_round_of_successes_up_to_its_limit() -> None:
@@ -100,49 +108,92 @@ def test_no_rate_means_no_limit() -> None:
     assert Rate(0, 0).room(0, 1000) == 1000
 
 
-def fill(capacity: Capacity, load: Load, size: int = 0) -> None:
-    while min(capacity.room(load)) > 0:
-        capacity.take(load, size)
+def fill(capacity: Capacity, load: Load) -> list[Place]:
+    places = []
+    while capacity.room(load)[0] > 0:
+        places.append(capacity.take(load))
+    return places
 
 
-def test_the_first_to_hang_leaves_half_to_the_others() -> None:
+async def test_the_first_to_hang_leaves_half_to_the_others() -> None:
     capacity, load = Capacity(1000), Load()
     fill(capacity, load)
     assert load.requests == 500
+    capacity.stop()
 
 
-def test_room_that_is_taken_all_at_once_leaves_as_much() -> None:
+async def test_room_that_is_taken_all_at_once_leaves_as_much() -> None:
     capacity, load = Capacity(1000), Load()
     for _ in range(capacity.room(load)[0]):
-        capacity.take(load, 0)
+        capacity.take(load)
     assert load.requests == 500
     assert capacity.room(load)[0] <= 0
+    capacity.stop()
 
 
-def test_however_many_hang_everyone_may_have_one_request() -> None:
+async def test_however_many_hang_everyone_may_have_one_request() -> None:
     capacity = Capacity(16)
     loads = [Load() for _ in range(1000)]
     for load in loads:
         fill(capacity, load)
     assert [load.requests for load in loads[:6]] == [8, 4, 2, 1, 1, 1]
     assert {load.requests for load in loads[4:]} == {1}
-    assert capacity.room(Load()) == (1, 64_000_000)
+    assert capacity.room(Load())[0] == 1
     assert capacity.room(loads[0])[0] < 0
+    capacity.stop()
 
 
-def test_large_bodies_leave_room_too() -> None:
-    capacity, load = Capacity(1000, 100), Load()
-    fill(capacity, load, 10)
-    assert load.requests == 5
-    assert capacity.room(Load()) == (498, 25)
-    capacity.take(Load(), 1000)
-    assert capacity.room(Load())[1] == 1
-
-
-def test_what_ended_is_free_again() -> None:
+async def test_what_ended_is_free_again() -> None:
     capacity, load = Capacity(10), Load()
-    fill(capacity, load, 7)
-    while load.requests:
-        capacity.give_back(load, 7)
+    places = fill(capacity, load)
+    assert await capacity.take_bytes(places[0], LARGE, 1)
+    for place in places:
+        capacity.give_back(place)
     assert load == Load()
-    assert capacity.room(load)[0] == 5
+    assert capacity.room(load) == (5, 64_000_000)
+    capacity.stop()
+
+
+async def test_requests_that_take_long_no_longer_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or endpoints that hang would leave less and less for those that answer."""
+    monkeypatch.setattr(capacities, "STUCK_SECONDS", 0.05)
+    capacity, hanging = Capacity(10), [Load() for _ in range(30)]
+    places = [place for load in hanging for place in fill(capacity, load)]
+    told = asyncio.Event()
+    capacity.tell_when_free(told.set)
+    await asyncio.wait_for(told.wait(), 5)
+    async with asyncio.timeout(5):
+        while capacity.room(Load())[0] < 5:
+            await asyncio.sleep(0.01)
+    for place in places:
+        capacity.give_back(place)
+    assert capacity.room(Load())[0] == 5
+
+
+async def test_who_found_no_room_is_told_in_turn() -> None:
+    capacity, told = Capacity(2), list[str]()
+    places = [capacity.take(Load()) for _ in range(3)]
+    for name in "abcdefgh":
+        capacity.tell_when_free(partial(told.append, name))
+    capacity.give_back(places[0])
+    assert told == list("abcd")
+    capacity.give_back(places[1])
+    capacity.give_back(places[2])
+    assert told == list("abcdefgh")
+    capacity.stop()
+
+
+async def test_large_bodies_wait_for_each_other_and_small_ones_do_not() -> None:
+    capacity, load = Capacity(1000, LARGE), Load()
+    first, second, third, small = [capacity.take(load) for _ in range(4)]
+    assert await capacity.take_bytes(first, LARGE, 1)
+    waiting = asyncio.create_task(capacity.take_bytes(second, LARGE, 10))
+    await settle_down()
+    assert not waiting.done()
+    assert await capacity.take_bytes(small, SMALL_BYTES, 0)
+    assert not await capacity.take_bytes(third, LARGE, 0.01)  # it does not want to wait so long
+    capacity.give_back(first)
+    assert await waiting
+    capacity.give_back(second)
+    assert capacity.room(Load())[1] == (LARGE + 1) // 2
+    capacity.stop()

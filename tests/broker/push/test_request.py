@@ -32,7 +32,8 @@ def build(message: bytes, attempt: int = 1, authorization: str = "", **config: A
         URL, **{name: config.pop(name) for name in ("oidc", "wrapped", "write_metadata") if name in config}
     )
     subscription = Subscription(SUBSCRIPTION, TOPIC, push=push, **config)
-    request = RequestBuilder(subscription, push, parse_target("url", URL)).build(message, attempt, authorization)
+    pieces = RequestBuilder(subscription, push, parse_target("url", URL)).build(message, attempt, authorization)
+    request = b"".join(pieces)
     head, _, body = request.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert f"Content-Length: {len(body)}" in lines

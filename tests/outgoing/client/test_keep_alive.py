@@ -141,7 +141,7 @@ async def test_who_gives_up_waiting_for_a_connection_leaves_it_to_the_next(
         ]
         await turns()
         gone.cancel()
-        assert (await late)[0] == "timeout"
+        assert (await late)[0] == "unsent"
         first.cancel()  # its place goes to the last
         await turns()
         assert held.started == 2
@@ -155,7 +155,7 @@ async def test_a_connection_given_to_one_who_has_just_left_is_not_lost(client: O
     pool = client._pool
     async with endpoint(answering(OK)) as there:
         target = there.target()
-        origin = (target.scheme, target.host, target.port)
+        origin = client._origin_of(target)
         assert await send(client, target) == ANSWERED
         kept = pool.take(origin)
         assert kept is not None
@@ -406,3 +406,41 @@ async def test_closing_ends_what_is_under_way(client: OutgoingClient) -> None:
 async def test_closing_twice(client: OutgoingClient) -> None:
     await client.close()
     await client.close()
+
+
+async def test_to_a_place_that_keeps_nothing_more_connections_are_made(client: OutgoingClient) -> None:
+    closing = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+    async with endpoint(answering(closing)) as there:
+        for _ in range(3):
+            assert await send(client, there.target()) == ("answer", 204)
+        target = there.target()
+        origin = client._origin_of(target)
+        assert client._pool._may_connect[origin] == pools.MOST_CONNECTING + 3 * pools.MORE_CONNECTING
+        answers = await asyncio.gather(*(send(client, there.target()) for _ in range(100)))
+        assert answers == [("answer", 204)] * 100
+
+
+async def test_few_connections_stay_open_for_answers_that_nobody_wants(
+    client: OutgoingClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "MOST_DRAINING", 2)
+    monkeypatch.setattr(connections, "UNWANTED_SECONDS", 30.0)
+
+    async def never_ends(visit: Visit) -> None:
+        await visit.request()
+        await visit.say(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")
+        await visit.left()
+
+    async with endpoint(never_ends) as there:
+        for _ in range(6):
+            assert await send(client, there.target()) == ANSWERED
+        for _ in range(4):
+            await there.ended.get()
+        assert there.ended.empty()
+        assert len(client._pool._draining) == 2
+
+
+async def test_an_answer_of_headers_without_end_is_cut_off(client: OutgoingClient) -> None:
+    many = b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 101 + b"Content-Length: 0\r\n\r\n"
+    async with endpoint(answering(many)) as there:
+        assert await send(client, there.target()) == ("too_large", "the answer has more than 100 headers")

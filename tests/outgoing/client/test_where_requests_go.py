@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
@@ -180,7 +182,7 @@ async def test_a_hanging_lookup_holds_nobody_else(hanging: Hanging) -> None:
         assert await send(client, there.target("quick")) == ANSWERED
         assert await first == ("timeout", "cannot resolve slow: no answer from DNS")
         kind, error = await send(client, there.target("slow"), seconds=0.1)  # behind those that are being connected
-        assert (kind, error) == ("timeout", f"no connection to slow:{there.port} within 0.1 s")
+        assert (kind, error) == ("unsent", f"no connection to slow:{there.port} within 0.1 s")
         hanging.go.set()
         assert await asyncio.gather(*slow) == [ANSWERED] * 100
     assert sorted(hanging.asked) == ["quick", "slow"]  # one lookup for all of them
@@ -396,7 +398,10 @@ async def test_the_second_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(clients, "_connected_socket", astray)
     guard = AddressGuard(also=[])
-    allowed: Callable[[str, int], str | None] = lambda address, port: None if address == "127.0.0.1" else "astray"  # noqa: E731
+
+    def allowed(address: str, port: int, path: str) -> str | None:
+        return None if address == "127.0.0.1" else "astray"
+
     monkeypatch.setattr(guard, "why_blocked", allowed)
     client = OutgoingClient(guard)
     async with endpoint(answering(OK), host="127.0.0.2") as there:
@@ -408,9 +413,10 @@ async def test_the_second_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_our_own_consumer_is_reached_whatever_is_allowed() -> None:
     async with endpoint(answering(OK)) as consumer, endpoint(answering(OK)) as other:
-        client = OutgoingClient(AddressGuard(also=[("127.0.0.1", consumer.port)]))
+        client = OutgoingClient(AddressGuard(also=[("127.0.0.1", consumer.port, "/push")]))
         assert await send(client, consumer.target()) == ANSWERED
         assert (await send(client, other.target()))[0] == "blocked"
+        assert (await send(client, consumer.target(path="/admin")))[0] == "blocked"
         await client.close()
 
 
@@ -422,3 +428,45 @@ async def test_a_proxy_from_the_environment_is_not_used(monkeypatch: pytest.Monk
         target = there.target()
         assert isinstance(await client.send(target, post(target), 10), clients.Answer)
         assert proxy.connections == 0
+
+
+async def test_many_names_that_hang_leave_threads_for_those_that_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    for threads in ("KNOWN_THREADS", "NEW_THREADS", "SUSPECT_THREADS"):
+        monkeypatch.setattr(resolvers, threads, 2)
+    go = threading.Event()
+
+    def resolve(name: str) -> Sequence[str]:
+        if name.startswith("hangs"):
+            go.wait(20)
+            raise OSError("no such name")
+        return ["127.0.0.1"]
+
+    client = OutgoingClient(AddressGuard(LOOPBACK), resolve=resolve)
+    try:
+        async with endpoint(answering(OK)) as there:
+            assert await send(client, there.target("known")) == ANSWERED
+            monkeypatch.setattr(resolvers, "CACHE_SECONDS", 0.0)
+            hanging = [asyncio.ensure_future(send(client, there.target(f"hangs{n}"), seconds=15)) for n in range(8)]
+            await asyncio.sleep(0)
+            # New itself, and behind them: it was never asked for, so nobody may hold that against its endpoint.
+            kind, error = await send(client, there.target("new"), seconds=0.1)
+            assert (kind, error) == ("unsent", "cannot resolve new: too many other names hang")
+            assert await send(client, there.target("known"), seconds=5) == ANSWERED
+            go.set()
+            assert {kind for kind, _ in await asyncio.gather(*hanging)} == {"dns"}
+            assert await send(client, there.target("new"), seconds=5) == ANSWERED
+    finally:
+        go.set()
+        await client.close()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EADDRNOTAVAIL])
+async def test_what_this_machine_lacks_is_not_the_endpoints_fault(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    async def fails(address: str, port: int) -> socket.socket:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(clients, "_connected_socket", fails)
+    async with a_client() as client:
+        kind, error = await send(client, parse_target("url", "http://127.0.0.1:9/"))
+    assert kind == "unsent"
+    assert os.strerror(number) in str(error)

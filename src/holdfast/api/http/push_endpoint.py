@@ -21,6 +21,8 @@ from holdfast.model.outcome import Poisoned
 
 log = logging.getLogger("holdfast.consumer")
 
+PATH = "/pubsub/push"
+
 # Pub/Sub's largest message is 10 MB; base64 makes 13.4 MB of it, and attributes and names come on top.
 LARGEST_BODY_BYTES = 14 * 1024 * 1024
 TOO_LARGE = "MESSAGE_TOO_LARGE"
@@ -50,7 +52,7 @@ def routes(pipeline: Pipeline, auth: PushAuth | None = None) -> list[Route]:
         answer = settle(await pipeline.handle(delivery), delivery.message.message_id)
         return JSONResponse(answer.body, answer.status, dict(answer.headers))
 
-    return [Route("/pubsub/push", with_errors(endpoint), methods=["POST", "OPTIONS"])]
+    return [Route(PATH, with_errors(endpoint), methods=["POST", "OPTIONS"])]
 
 
 def _consent(request: Request) -> Response:

@@ -22,6 +22,9 @@ ERROR_HEADER = "Holdfast-Error"  # percent-encoded
 # Pub/Sub's longest backoff; no endpoint can put a message off for longer.
 LONGEST_RETRY_AFTER_SECONDS = 600.0
 
+# What an endpoint may say of a failure; the dead-letter attribute holds 1,024 bytes.
+LONGEST_ERROR = 1024
+
 STOPPED = Failure(error="the broker stopped before an answer came", status="stopped")
 
 
@@ -36,6 +39,11 @@ def is_about_the_message(result: Answer | NoAnswer) -> bool:
 def is_blocked(result: Answer | NoAnswer) -> bool:
     """By our own address guard."""
     return isinstance(result, NoAnswer) and result.kind == "blocked"
+
+
+def is_unsent(result: Answer | NoAnswer) -> bool:
+    """Nothing left this machine, and not because of the endpoint."""
+    return isinstance(result, NoAnswer) and result.kind in ("blocked", "unsent")
 
 
 def result_name(result: Answer | NoAnswer) -> str:
@@ -55,12 +63,17 @@ def failure_of(result: Answer | NoAnswer, *, strict: bool, now_ns: int) -> Failu
         return Failure(error=told, status=str(result.status))
     headers = result.headers
     return Failure(
-        error=unquote(headers.get(ERROR_HEADER.lower(), "")) or told,
+        error=_cleaned(unquote(headers.get(ERROR_HEADER.lower(), "")[: 3 * LONGEST_ERROR])) or told,
         status=str(result.status),
         reason=headers.get(REASON_HEADER.lower(), ""),
         dead_letter_now=headers.get(DEAD_LETTER_HEADER.lower(), "").lower() == "now",
         retry_after_seconds=_retry_after(headers.get("retry-after", ""), headers.get("date", ""), now_ns),
     )
+
+
+def _cleaned(text: str) -> str:
+    """It is the endpoint's, and ends up on terminals and pages."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:LONGEST_ERROR])
 
 
 def _retry_after(value: str, date: str, now_ns: int) -> float | None:

@@ -3,6 +3,7 @@ these; official clients can write attributes unchanged, and Pub/Sub's own are `x
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from holdfast.settings import PushSettings
 CONCURRENCY = "x-holdfast-concurrency"
 PER_SECOND = "x-holdfast-per-second"
 CONFIRM = "x-holdfast-confirm"
+_WHOLE = re.compile(r"[0-9]{1,9}")
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 ALL = frozenset({CONCURRENCY, PER_SECOND, CONFIRM})
 
 
@@ -29,27 +32,23 @@ def limits_of(push: PushConfig, settings: PushSettings) -> PushLimits:
     return PushLimits(
         int(_number(given, CONCURRENCY, settings.concurrency, 1, 10_000)),
         _number(given, PER_SECOND, settings.per_second, 0.001, 1_000_000),
-        _truth(given, settings.confirm_endpoints),
+        # What the operator asks of all, none can waive.
+        _truth(given) or settings.confirm_endpoints,
     )
 
 
 def _number(given: Mapping[str, str], name: str, default: float, low: float, high: float) -> float:
     if name not in given:
         return default
-    try:
-        value = float(given[name])
-    except ValueError:
-        value = -1.0
     whole = name == CONCURRENCY
-    if not low <= value <= high or (whole and value != int(value)):
+    value = float(given[name]) if (_WHOLE if whole else _DECIMAL).fullmatch(given[name]) else -1.0
+    if not low <= value <= high:
         what = "a whole number" if whole else "a number"
         raise BadInput(f"push_config.attributes[{name!r}]", f"must be {what} from {low:g} to {high:g}")
     return value
 
 
-def _truth(given: Mapping[str, str], default: bool) -> bool:
-    if CONFIRM not in given:
-        return default
-    if given[CONFIRM] not in ("true", "false"):
+def _truth(given: Mapping[str, str]) -> bool:
+    if given.get(CONFIRM, "false") not in ("true", "false"):
         raise BadInput(f"push_config.attributes[{CONFIRM!r}]", "must be true or false")
-    return given[CONFIRM] == "true"
+    return given.get(CONFIRM) == "true"

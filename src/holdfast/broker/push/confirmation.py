@@ -41,14 +41,19 @@ class Handshake:
         """None when it did not agree: ask again, but not before `not_before_ns`."""
         request = request_head("OPTIONS", target, {ORIGIN: self._origin}) + b"Content-Length: 0\r\n\r\n"
         result = await self._client.send(target, request, timeout_seconds)
-        self.error = self._why_not(result)
-        if self.error:
-            self._failures += 1
-            wait = backoff_seconds(DEFAULT_MINIMUM_BACKOFF_SECONDS, DEFAULT_MAXIMUM_BACKOFF_SECONDS, self._failures)
-            self.not_before_ns = now_ns + round(wait * NANOSECONDS)
+        error = self._why_not(result)
+        if error:
+            self.failed(error, now_ns)
             return None
         assert isinstance(result, Answer)
         return EndpointConsent(endpoint, _per_second(result.headers.get(ALLOWED_RATE.lower(), "*")))
+
+    def failed(self, error: str, now_ns: int) -> None:
+        """It did not agree, or that it did could not be kept."""
+        self.error = error
+        self._failures += 1
+        wait = backoff_seconds(DEFAULT_MINIMUM_BACKOFF_SECONDS, DEFAULT_MAXIMUM_BACKOFF_SECONDS, self._failures)
+        self.not_before_ns = now_ns + round(wait * NANOSECONDS)
 
     def _why_not(self, result: Answer | NoAnswer) -> str:
         if isinstance(result, NoAnswer):
@@ -56,8 +61,10 @@ class Handshake:
         if not 200 <= result.status < 300:
             return f"the endpoint answered {result.status} when it was asked whether it agrees"
         allowed = result.headers.get(ALLOWED_ORIGIN.lower(), "")
-        if allowed.lower() not in ("*", self._origin.lower()):
+        if not allowed or allowed.lower() not in ("*", self._origin.lower()):
             return f"the endpoint did not agree: its answer has no {ALLOWED_ORIGIN}: {self._origin}"
+        if result.headers.get(ALLOWED_RATE.lower(), "*").strip("0") == "":
+            return f"the endpoint agreed to no requests at all: {ALLOWED_RATE}: 0"
         return ""
 
 

@@ -77,6 +77,7 @@ class PushDelivery:
         senders = [*self._senders.values(), *self._retired]
         cut_off = await asyncio.gather(*(sender.finish(self._settings.grace_seconds) for sender in senders))
         self._timers.stop()
+        self._shared.capacity.stop()
         self._log_what_is_left(sum(cut_off))
 
     def status(self) -> list[PushStatus]:

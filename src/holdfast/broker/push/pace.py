@@ -21,6 +21,7 @@ class Window:
         self.size = min(FIRST_WINDOW, most)
         # A request remembers the round it was sent in. When many fail together, that is one failure, not many.
         self.round = 0
+        self.in_flight = 0
         self.paused_until_ns = 0
         self._most = most
         self._longest_pause_seconds = longest_pause_seconds

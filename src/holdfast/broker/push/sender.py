@@ -19,10 +19,11 @@ from holdfast.broker.push.answers import (
     is_about_the_message,
     is_acknowledged,
     is_blocked,
+    is_unsent,
     result_name,
 )
 from holdfast.broker.push.attributes import PushLimits, limits_of
-from holdfast.broker.push.capacity import Capacity, Load
+from holdfast.broker.push.capacity import SMALL_BYTES, Capacity, Load, Place
 from holdfast.broker.push.confirmation import Handshake, has_agreed
 from holdfast.broker.push.pace import Rate, Window
 from holdfast.broker.push.request import RequestBuilder
@@ -85,13 +86,13 @@ class Sender:
         self._retired = False
         self._has_turn = False
         self._wants_another = False
-        self._not_before_ns = 0  # after a read that failed
+        self._not_before_ns = 0  # after trouble of our own
+        self._logged: dict[str, tuple[int, int]] = {}  # by status: when it was logged last, and how many since
         self._alarm_ns: int | None = None
         self._configured: Subscription | None = None  # the configuration that the plan was made from
         self._plan: Plan | None = None
         self._misconfigured = ""
         self._handshake = Handshake(shared.client, shared.origin)
-        self._window = Window(1, 0)
         self._rate = Rate(0, 0)
         self._configure()
         queue.changed.listen(self.wake)
@@ -132,7 +133,7 @@ class Sender:
         plan = self._plan
         if plan is None or not self._may_send_to(plan):
             return False
-        room, room_bytes = self._room()
+        room, room_bytes = self._room(plan.window)
         if room <= 0 or not self.queue.has_ready():
             return False
         leases = await self.queue.take(room, room_bytes, NoHolder(), plan.timeout_seconds + LEASE_AFTER_TIMEOUT_SECONDS)
@@ -144,19 +145,20 @@ class Sender:
             self._start(lease, plan)
         return bool(leases)
 
-    def _room(self) -> tuple[int, int]:
+    def _room(self, window: Window) -> tuple[int, int]:
         """How many messages and bytes may go now. Where that is none, it has been arranged to be woken."""
         now_ns = self._shared.clock.now_ns()
-        not_before_ns = max(self._window.paused_until_ns, self._not_before_ns)
+        not_before_ns = max(window.paused_until_ns, self._not_before_ns)
         if not_before_ns > now_ns:
             self._wake_at(not_before_ns)
             return 0, 0
-        room = min(self._window.size - self._load.requests, TURN_MESSAGES)
+        room = min(window.size - window.in_flight, TURN_MESSAGES)
         if room <= 0:
             return 0, 0  # the next answer wakes it
         free, free_bytes = self._shared.capacity.room(self._load)
         if free <= 0 or free_bytes <= 0:
-            return 0, 0  # it has something under way, whose answer wakes it
+            self._shared.capacity.tell_when_free(self.wake)
+            return 0, 0
         allowed = self._rate.room(now_ns, min(room, free))
         if allowed <= 0:
             self._wake_at(self._rate.next_ns())
@@ -174,8 +176,8 @@ class Sender:
     # One message.
 
     def _start(self, lease: Lease, plan: Plan) -> None:
-        self._shared.capacity.take(self._load, len(lease.body))
-        self._spawn(self._send(lease, plan))
+        plan.window.in_flight += 1
+        self._spawn(self._send(lease, plan, self._shared.capacity.take(self._load)))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -183,53 +185,92 @@ class Sender:
         task.add_done_callback(self._requests.discard)
         return task
 
-    async def _send(self, lease: Lease, plan: Plan) -> None:
-        sent_in_round, started = self._window.round, perf_counter()
+    async def _send(self, lease: Lease, plan: Plan, place: Place) -> None:
+        sent_in_round, started = plan.window.round, perf_counter()
         try:
+            size = plan.builder.size(lease.body)
+            if not await self._shared.capacity.take_bytes(place, size, plan.timeout_seconds):
+                raise _NotSent("large messages to other endpoints take all memory that there is for them")
+            if size > SMALL_BYTES:  # it may have waited
+                self.queue.extend([lease.ack_id], plan.timeout_seconds + LEASE_AFTER_TIMEOUT_SECONDS)
             authorization = ""
             if plan.push.oidc is not None:
-                authorization = await self._shared.tokens.authorization(plan.push.oidc, plan.push.endpoint)
+                authorization = await self._authorization(plan.push.oidc, plan.push.endpoint)
             request = plan.builder.build(lease.body, lease.attempt, authorization)
             result = await self._shared.client.send(plan.target, request, plan.timeout_seconds)
-            self._settle(lease, result, sent_in_round, perf_counter() - started)
+            self._settle(lease, plan.window, result, sent_in_round, perf_counter() - started)
         except asyncio.CancelledError:  # stopping: the endpoint may or may not have it, so it counts as an attempt
-            self._fail(lease, STOPPED, "stopped", perf_counter() - started)
+            self._cut_off(lease, perf_counter() - started)
             raise
+        except _NotSent as error:
+            self._not_sent(lease, str(error))
         except Exception as error:
             log.exception("a push request could not be made")
-            self._window.failed(sent_in_round, self._shared.clock.now_ns())
+            plan.window.failed(sent_in_round, self._shared.clock.now_ns())
             self._fail(lease, Failure(error=str(error), status="error"), "error", perf_counter() - started)
         finally:
-            self._shared.capacity.give_back(self._load, len(lease.body))
+            plan.window.in_flight -= 1
+            self._shared.capacity.give_back(place)
             self.wake()
 
-    def _settle(self, lease: Lease, result: Answer | NoAnswer, sent_in_round: int, seconds: float) -> None:
+    async def _authorization(self, oidc: OidcToken, endpoint: str) -> str:
+        try:
+            return await self._shared.tokens.authorization(oidc, endpoint)
+        except HoldfastError as error:  # the key could not be kept: the disk is full, say
+            raise _NotSent(str(error)) from error
+
+    def _cut_off(self, lease: Lease, seconds: float) -> None:
+        """By our own stop: an attempt, but never the last one."""
+        self._counts.count("stopped", STOPPED.status, STOPPED.error, seconds, self._shared.clock.now_ns())
+        self.queue.put_off(lease, STOPPED)
+
+    def _not_sent(self, lease: Lease, error: str, pause_ns: int = PAUSE_AFTER_ERROR_NS) -> None:
+        """Nothing left this machine, for a reason of our own: that must not cost the message an attempt, and in the end
+        its place in the subscription."""
+        now_ns = self._shared.clock.now_ns()
+        if self._not_before_ns <= now_ns:
+            self._log(logging.ERROR, "messages could not be pushed", error=error)
+        self._not_before_ns = now_ns + pause_ns
+        self.queue.give_back([lease])
+
+    def _settle(
+        self, lease: Lease, window: Window, result: Answer | NoAnswer, sent_in_round: int, seconds: float
+    ) -> None:
+        """`window` is the one it was sent under: the endpoint may have changed since."""
         now_ns = self._shared.clock.now_ns()
         if is_acknowledged(result):
             assert isinstance(result, Answer)
-            self._window.succeeded()
-            self.queue.ack_later([lease.ack_id])
+            window.succeeded()
+            if self.queue.holds(lease):  # else a seek has opened the message again meanwhile
+                self.queue.ack_later([lease.ack_id])
             self._counts.count("acknowledged", str(result.status), "", seconds, now_ns)
             return
         failure = failure_of(result, strict=self._shared.strict, now_ns=now_ns)
-        if is_blocked(result):
-            self._wait_until_allowed(lease, failure, seconds, now_ns)
+        if is_unsent(result):
+            self._counts.count(result_name(result), failure.status, failure.error, seconds, now_ns)
+            self._not_sent(lease, failure.error, PAUSE_WHEN_BLOCKED_NS if is_blocked(result) else PAUSE_AFTER_ERROR_NS)
             return
         if not failure.dead_letter_now and not is_about_the_message(result):
-            self._window.failed(sent_in_round, now_ns)
+            window.failed(sent_in_round, now_ns)
         self._fail(lease, failure, result_name(result), seconds)
 
-    def _wait_until_allowed(self, lease: Lease, failure: Failure, seconds: float, now_ns: int) -> None:
-        """Nothing was sent, and only a change of our own settings can help: that must not cost the message an attempt,
-        and in the end its place in the subscription."""
-        self._counts.count("blocked", failure.status, failure.error, seconds, now_ns)
-        if self._not_before_ns <= now_ns:
-            self._log(logging.ERROR, "push blocked", error=failure.error)
-        self._not_before_ns = now_ns + PAUSE_WHEN_BLOCKED_NS
-        self.queue.give_back([lease])
-
     def _fail(self, lease: Lease, failure: Failure, result: str, seconds: float) -> None:
-        self._counts.count(result, failure.status, failure.error, seconds, self._shared.clock.now_ns())
+        now_ns = self._shared.clock.now_ns()
+        self._counts.count(result, failure.status, failure.error, seconds, now_ns)
+        self._log_failure(lease, failure, now_ns)
+        most = self._shared.settings.drop_after_attempts
+        if most and lease.attempt >= most and self.queue.config.dead_letter is None:
+            self._drop(lease)
+        else:
+            self.queue.fail(lease, failure)
+
+    def _log_failure(self, lease: Lease, failure: Failure, now_ns: int) -> None:
+        """One line a second for each status: an endpoint that is down must not fill the disk."""
+        logged_ns, left_out = self._logged.get(failure.status, (0, 0))
+        if now_ns - logged_ns < NANOSECONDS:
+            self._logged[failure.status] = (logged_ns, left_out + 1)
+            return
+        self._logged[failure.status] = (now_ns, 0)
         self._log(
             logging.WARNING,
             "push failed",
@@ -237,12 +278,8 @@ class Sender:
             status=failure.status,
             error=failure.error,
             deadLetterNow=failure.dead_letter_now,
+            notLogged=left_out or None,
         )
-        most = self._shared.settings.drop_after_attempts
-        if most and lease.attempt >= most and self.queue.config.dead_letter is None:
-            self._drop(lease)
-        else:
-            self.queue.fail(lease, failure)
 
     def _drop(self, lease: Lease) -> None:
         self._counts.dropped += 1
@@ -265,20 +302,18 @@ class Sender:
         if config.push is None:  # it is being turned into a pull subscription
             return
         try:
-            self._plan = plan = Plan.of(config, config.push, self._shared.settings)
+            self._plan = plan = Plan.of(config, config.push, self._shared.settings, before)
         except BadInput as error:  # made by an older version that checked less
             self._misconfigured = str(error)
             self._log(logging.ERROR, "a push subscription cannot be served", error=str(error))
             return
-        if before is None or before.push.endpoint != plan.push.endpoint:
-            self._window = Window(plan.limits.concurrency, self._shared.settings.longest_pause_seconds)
+        if before is None or plan.window is not before.window:
             self._handshake = Handshake(self._shared.client, self._shared.origin)
-        self._window.limit(plan.limits.concurrency)
         self._set_rate(plan)
 
     def _set_rate(self, plan: Plan) -> None:
         """The owner's rate or the endpoint's own, whichever is lower."""
-        consent = plan.config.consent
+        consent = plan.config.consent if has_agreed(plan.config) else None
         rates = [plan.limits.per_second, consent.per_second if consent else 0.0]
         per_second = min([rate for rate in rates if rate], default=0.0)
         if per_second != self._rate.per_second:
@@ -288,8 +323,9 @@ class Sender:
         """Where the endpoint has yet to agree, it is asked."""
         if not plan.limits.confirm or has_agreed(plan.config):
             return True
-        if self._handshake.not_before_ns > self._shared.clock.now_ns():
-            self._wake_at(self._handshake.not_before_ns)
+        not_before_ns = max(self._handshake.not_before_ns, self._not_before_ns)
+        if not_before_ns > self._shared.clock.now_ns():
+            self._wake_at(not_before_ns)
         elif self._asking is None:
             self._asking = self._spawn(self._ask(plan))
         return False
@@ -302,9 +338,9 @@ class Sender:
                 await self._shared.agreed(plan.config.name, consent)
             else:
                 self._log(logging.WARNING, "endpoint not confirmed", error=self._handshake.error)
-        except HoldfastError as error:  # the subscription is gone, or the disk is full: its agreement was not kept
-            self._handshake.error = str(error)
-            self._not_before_ns = self._shared.clock.now_ns() + PAUSE_AFTER_ERROR_NS
+        except Exception as error:  # noqa: BLE001 - the disk is full, say: its agreement was not kept, so it is asked again
+            self._log(logging.ERROR, "an endpoint's agreement could not be kept", error=str(error))
+            self._handshake.failed(str(error), self._shared.clock.now_ns())
         finally:
             self._asking = None
             self.wake()
@@ -334,7 +370,7 @@ class Sender:
             subscription=self.queue.config.name,
             endpoint=self.queue.config.push.endpoint if self.queue.config.push else "",
             state=self._state(),
-            window=self._window.size,
+            window=self._plan.window.size if self._plan else 0,
             in_flight=self._load.requests,
             due=outlook.due,
             oldest_due_ns=outlook.oldest_due_ns,
@@ -356,7 +392,8 @@ class Sender:
             return "misconfigured"
         if self._plan and self._plan.limits.confirm and not has_agreed(self._plan.config):
             return "unconfirmed"
-        if max(self._window.paused_until_ns, self._not_before_ns) > self._shared.clock.now_ns():
+        pauses_until_ns = self._plan.window.paused_until_ns if self._plan else 0
+        if max(pauses_until_ns, self._not_before_ns) > self._shared.clock.now_ns():
             return "paused"
         return "sending" if self._load.requests else "idle"
 
@@ -373,16 +410,22 @@ class Plan:
     target: Target
     builder: RequestBuilder
     limits: PushLimits
+    window: Window
     timeout_seconds: float
 
     @classmethod
-    def of(cls, config: Subscription, push: PushConfig, settings: PushSettings) -> Plan:
+    def of(cls, config: Subscription, push: PushConfig, settings: PushSettings, before: Plan | None) -> Plan:
+        """The window of the plan before goes on, unless the endpoint is another."""
         target = parse_target("push_config.push_endpoint", push.endpoint)
-        return cls(
-            config,
-            push,
-            target,
-            RequestBuilder(config, push, target),
-            limits_of(push, settings),
-            min(settings.timeout_seconds, config.ack_deadline_seconds),
-        )
+        limits = limits_of(push, settings)
+        if before is not None and before.push.endpoint == push.endpoint:
+            window = before.window
+            window.limit(limits.concurrency)
+        else:
+            window = Window(limits.concurrency, settings.longest_pause_seconds)
+        timeout_seconds = min(settings.timeout_seconds, config.ack_deadline_seconds)
+        return cls(config, push, target, RequestBuilder(config, push, target), limits, window, timeout_seconds)
+
+
+class _NotSent(Exception):
+    """A request could not be made, for a reason of our own."""
