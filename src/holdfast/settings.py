@@ -240,12 +240,41 @@ class ConsumerSettings:
         "`plain` is the service alone.",
         check=_one_of("env", "env_region", "plain"),
     )
-    max_workers: int = setting(8, "Messages handled at once.", check=_between(1, 1000), variable="CONSUMER_MAX_WORKERS")
+    max_workers: int = setting(
+        8,
+        "Store transactions under way at once, and async handlers running at once. What waits shares a transaction.",
+        check=_between(1, 1000),
+        variable="CONSUMER_MAX_WORKERS",
+    )
     queue_size: int = setting(
         64,
         "Messages that may wait for a worker; the next is answered 429.",
         check=_between(1, 100_000),
         variable="CONSUMER_QUEUE_SIZE",
+    )
+    retry_max_attempts: int = setting(
+        6,
+        "Times that a store which is not there is asked, for one message.",
+        check=_between(1, 1000),
+        variable="FIRESTORE_RETRY_MAX_ATTEMPTS",
+    )
+    retry_initial_backoff_seconds: float = setting(
+        0.25,
+        "First pause between two of these.",
+        check=_between(0, 600),
+        variable="FIRESTORE_RETRY_INITIAL_BACKOFF_S",
+    )
+    retry_max_backoff_seconds: float = setting(
+        6.0,
+        "Longest pause between two of these; each is twice as long as the one before.",
+        check=_between(0, 600),
+        variable="FIRESTORE_RETRY_MAX_BACKOFF_S",
+    )
+    retry_max_total_seconds: float = setting(
+        8.0,
+        "Time after which no further one is begun: the broker sends the message again.",
+        check=_between(0, 600),
+        variable="FIRESTORE_RETRY_MAX_TOTAL_S",
     )
     dedupe_days: float = setting(
         7.0,

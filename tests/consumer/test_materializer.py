@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import NANOSECONDS
-from holdfast.consumer.app import Upsert
+from holdfast.consumer.changes import Upsert
 from holdfast.consumer.decode import decode_event
 from holdfast.consumer.materializer import materializer
 from holdfast.errors import Poison

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
+from holdfast.consumer.changes import Change
 from holdfast.model.document import Document, EventOrder
 from holdfast.model.outcome import Applied, Duplicate, Stale
+
+
+class Mark(NamedTuple):
+    """Where a dedupe record is kept: a document of its own in stores that have nothing but documents."""
+
+    collection: str
+    id: str
+
+    @property
+    def path(self) -> str:
+        return f"{self.collection}/{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
     """What one event wants to change, and what makes doing it again harmless.
 
-    `dedupe_keys`: if any of them was seen and has not expired, the event is a duplicate. All of them are marked in the
-    same transaction as the document. `fields` hold JSON values or datetimes; the whole document is replaced.
+    `marks`: if any of them was made and has not expired, the event is a duplicate. All of them are made in the same
+    transaction as the changes. No two changes are of the same document, and all fields hold JSON values only.
     """
 
-    collection: str
-    document_id: str
-    fields: Mapping[str, Any]
+    changes: tuple[Change, ...]
     order: EventOrder
-    dedupe_keys: tuple[str, ...]
-    dedupe_until_ns: int
+    marks: tuple[Mark, ...]
+    mark_until_ns: int
     now_ns: int
 
-    @property
-    def path(self) -> str:
-        return f"{self.collection}/{self.document_id}"
+
+Result = Applied | Duplicate | Stale
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +47,20 @@ class Page:
 
 
 class DocumentStore(Protocol):
-    async def apply(self, write: Write) -> Applied | Duplicate | Stale:
-        """Claims the dedupe keys, checks the order and writes the document in one transaction, durable at return.
+    largest_batch: int
+    """Writes that one call of `apply` may have."""
 
-        A seen key or an order equal to the stored one is a duplicate; a lower order is stale. A stale event's keys are
-        claimed too, so that its redelivery is a duplicate; a duplicate changes nothing at all.
-        Raises StorageUnavailable, with nothing changed, when it could not be done now.
+    async def apply(self, writes: Sequence[Write]) -> Sequence[Result]:
+        """Does them as if one after the other, in one transaction that is durable at return. What each does is
+        guard.py's to say: the same for every store.
+
+        Raises, with nothing changed: BadInput when a write can never be stored, StorageUnavailable when it could not
+        be done now, Misconfigured when it cannot be done until an operator acts.
         """
+        ...
+
+    async def find_mark(self, marks: Sequence[Mark], now_ns: int) -> Mark | None:
+        """One of them that was made and has not expired."""
         ...
 
     async def get(self, collection: str, document_id: str) -> Document | None: ...

@@ -24,6 +24,7 @@ class Event:
     event_time_ns: int = 0
     sequence: int = 0
     event_id: str = ""
+    idempotency_key: str = ""  # the same whenever this event comes again, also when it is published again
 
     @property
     def order(self) -> EventOrder:

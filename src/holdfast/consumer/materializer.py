@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.consumer.app import Consumer, Upsert
+from holdfast.consumer.app import Consumer
+from holdfast.consumer.changes import Upsert
 from holdfast.consumer.event import Event
 from holdfast.consumer.event_time import read_time
 from holdfast.errors import Poison

@@ -10,20 +10,24 @@ import dataclasses
 import inspect
 import logging
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.clock import NANOSECONDS, Clock
-from holdfast.consumer.app import Consumer, Handler, Upsert, handler_name
+from holdfast.consumer.app import Consumer, Route
+from holdfast.consumer.changes import Change, Count, Upsert
 from holdfast.consumer.classify import classify
+from holdfast.consumer.coalescer import Coalescer
 from holdfast.consumer.decode import decode_event
-from holdfast.consumer.documents import DocumentStore, Write
+from holdfast.consumer.documents import DocumentStore, Mark, Result, Write
 from holdfast.consumer.event import Event
+from holdfast.consumer.fields import json_fields
+from holdfast.consumer.identity import logical_key, marks_of
 from holdfast.consumer.recent import RecentOutcome, RecentOutcomes
 from holdfast.consumer.routes import UNROUTABLE, Routes
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
-from holdfast.model.outcome import Applied, Duplicate, Outcome, Poisoned, Retry, Stale
+from holdfast.model.outcome import Duplicate, Outcome, Poisoned, Retry
 from holdfast.model.timestamps import format_rfc3339
 from holdfast.settings import ConsumerSettings
 
@@ -44,8 +48,8 @@ class _Trail:
 
     topic: str = ""
     handler: str = ""
-    document: str = ""
-    idempotency_key: str = ""
+    changes: tuple[Change, ...] = ()
+    marks: tuple[Mark, ...] = ()
     error_type: str = ""
     traceback: str = ""
 
@@ -72,13 +76,14 @@ class Pipeline:
             app.topics[0] if len(app.topics) == 1 else "",
         )
         self._dedupe_ns = round(settings.dedupe_days * SECONDS_PER_DAY * NANOSECONDS)
-        self._workers = asyncio.Semaphore(settings.max_workers)
-        self._room = settings.max_workers + settings.queue_size
+        self._coalescer = Coalescer(store, clock, settings)
+        self._handlers = asyncio.Semaphore(settings.max_workers)  # of those that take their time
+        self._queue_size = settings.queue_size
         self._in_house = 0
 
     async def handle(self, delivery: Delivery) -> Outcome:
         trail = _Trail()
-        if self._in_house >= self._room:
+        if self.waiting >= self._queue_size:
             outcome: Outcome = Retry(BACKPRESSURE, overloaded=True)
         else:
             self._in_house += 1
@@ -88,6 +93,15 @@ class Pipeline:
                 self._in_house -= 1
         self._record(delivery, trail, outcome)
         return outcome
+
+    @property
+    def waiting(self) -> int:
+        """Messages that were taken in and are not in a transaction yet."""
+        return self._in_house - self._coalescer.in_transactions
+
+    async def close(self) -> None:
+        """Waits for the transactions under way."""
+        await self._coalescer.close()
 
     def refuse(self, error: Poison) -> Poisoned:
         """Logs and counts what never became a delivery, such as a push request that is no envelope."""
@@ -108,35 +122,38 @@ class Pipeline:
                 trail.traceback = "".join(traceback.format_tb(error.__traceback__)[-LOGGED_FRAMES:])
             return verdict.outcome
 
-    async def _run(self, delivery: Delivery, trail: _Trail) -> Applied | Duplicate | Stale:
+    async def _run(self, delivery: Delivery, trail: _Trail) -> Result:
         event = decode_event(delivery)
         trail.topic = topic = self._routes.topic_of(event)
+        route = self._route(topic)
+        trail.handler = route.name
         event = dataclasses.replace(event, topic=topic)
-        handler = self._handler(topic)
-        trail.handler = handler_name(handler)
-        async with self._workers:
-            upsert = await _upsert(handler, event)
-            write = self._write(event, upsert)
-            trail.document, trail.idempotency_key = write.path, write.dedupe_keys[-1]
-            return await self._store.apply(write)
+        key = logical_key(self._env, event, route)
+        marks = marks_of(event, key, route.marks)
+        trail.marks = marks
+        event = dataclasses.replace(event, idempotency_key=key or event.message_id)
+        if route.side_effects and (done := await self._store.find_mark(marks, self._clock.now_ns())):
+            return Duplicate(done.path)
+        changes = await self._changes(route, event)
+        trail.changes = changes
+        return await self._coalescer.apply(self._write(event, changes, marks), len(delivery.message.data))
 
-    def _handler(self, topic: str) -> Handler:
-        handler = self._app.handler(topic)
-        if handler is None:
+    def _route(self, topic: str) -> Route:
+        route = self._app.route(topic)
+        if route is None:
             raise Poison(f"topic: there is no handler for {topic[:300]!r}", reason=UNROUTABLE)
-        return handler
+        return route
 
-    def _write(self, event: Event, upsert: Upsert) -> Write:
+    async def _changes(self, route: Route, event: Event) -> tuple[Change, ...]:
+        given = route.handler(event)
+        if inspect.isawaitable(given):
+            async with self._handlers:
+                given = await given
+        return checked_changes(route.name, given)
+
+    def _write(self, event: Event, changes: tuple[Change, ...], marks: tuple[Mark, ...]) -> Write:
         now = self._clock.now_ns()
-        return Write(
-            collection=upsert.collection,
-            document_id=upsert.id,
-            fields=upsert.fields,
-            order=event.order,
-            dedupe_keys=dedupe_keys(self._env, event),
-            dedupe_until_ns=now + self._dedupe_ns,
-            now_ns=now,
-        )
+        return Write(changes, event.order, marks, mark_until_ns=now + self._dedupe_ns, now_ns=now)
 
     def _record(self, delivery: Delivery, trail: _Trail, outcome: Outcome) -> None:
         """One log record and one count per delivery. The payload goes into neither."""
@@ -148,7 +165,7 @@ class Pipeline:
                 topic=trail.topic,
                 subscription=delivery.subscription,
                 outcome=outcome.name,
-                document=trail.document,
+                document=trail.changes[0].path if trail.changes else "",
                 error=error,
                 time_ns=self._clock.now_ns(),
             ),
@@ -157,22 +174,18 @@ class Pipeline:
         log.log(level, "message %s", outcome.name, extra={"fields": _log_fields(delivery, trail, outcome, error)})
 
 
-async def _upsert(handler: Handler, event: Event) -> Upsert:
-    result = handler(event)
-    if inspect.isawaitable(result):
-        result = await result
-    if not isinstance(result, Upsert):
-        # A forgotten return must not pass for "nothing to do".
-        raise TypeError(f"{handler_name(handler)} returned {type(result).__name__}, not Upsert")
-    return result
-
-
-def dedupe_keys(env: str, event: Event) -> tuple[str, ...]:
-    """The first stops redelivery of one message, the second the same event published again."""
-    keys = [f"message:{event.message_id}"]
-    if event.event_id:
-        keys.append(f"event:{env}__{event.topic}__{event.event_id}")
-    return tuple(keys)
+def checked_changes(handler: str, given: object) -> tuple[Change, ...]:
+    """A forgotten return must not pass for "nothing to do". Fields become plain JSON here, so that what a handler got
+    wrong is its own message's trouble and no neighbour's."""
+    listed = given if isinstance(given, Sequence) and not isinstance(given, str | bytes) else (given,)
+    changes: list[Change] = []
+    for change in listed:
+        if not isinstance(change, Upsert | Count):
+            raise TypeError(f"{handler} returned {type(change).__name__}, not Upsert or Count")
+        changes.append(dataclasses.replace(change, fields=json_fields(change.fields)))
+    if len({change.path for change in changes}) < len(changes):
+        raise ValueError(f"{handler} changes one document twice")
+    return tuple(changes)
 
 
 def _log_fields(delivery: Delivery, trail: _Trail, outcome: Outcome, error: str) -> dict[str, object]:
@@ -185,8 +198,9 @@ def _log_fields(delivery: Delivery, trail: _Trail, outcome: Outcome, error: str)
         "deliveryAttempt": delivery.attempt,
         "handler": trail.handler,
         "outcome": outcome.name,
-        "doc_path": trail.document,
-        "idempotency_key": trail.idempotency_key,
+        "write_kind": ",".join(type(change).__name__.lower() for change in trail.changes),
+        "doc_path": ",".join(change.path for change in trail.changes),
+        "idempotency_doc": trail.marks[-1].path if trail.marks else "",
     }
     if isinstance(outcome, Poisoned | Retry):
         fields |= {"error_type": trail.error_type, "error": error, "retryable": isinstance(outcome, Retry)}

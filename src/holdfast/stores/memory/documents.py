@@ -3,51 +3,45 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-from holdfast.consumer.documents import Page, Write
-from holdfast.consumer.fields import json_fields
+from holdfast.consumer.documents import Mark, Page, Result, Write
+from holdfast.consumer.guard import Path, Stored, judge, needed_for
 from holdfast.errors import StorageUnavailable
-from holdfast.model.document import Document, EventOrder
-from holdfast.model.outcome import Applied, Duplicate, Stale
+from holdfast.model.document import Document
 from holdfast.stores.page_token import last_id_of, token_after
 
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    fields: Mapping[str, Any]
-    order: EventOrder
+LARGEST_BATCH = 1000
 
 
 class MemoryDocumentStore:
     """Use from one event loop: no method gives way in its middle, and that makes each a transaction."""
 
     def __init__(self) -> None:
-        self._collections: dict[str, dict[str, _Stored]] = {}
-        self._seen_until: dict[str, int] = {}
+        self.largest_batch = LARGEST_BATCH
+        self._collections: dict[str, dict[str, Stored]] = {}
+        self._marks: dict[Mark, int] = {}  # when they expire
         self._closed = False
 
-    async def apply(self, write: Write) -> Applied | Duplicate | Stale:
+    async def apply(self, writes: Sequence[Write]) -> Sequence[Result]:
         if self._closed:
             raise StorageUnavailable("the memory store is closed")
-        # First, because it may refuse: nothing has changed then.
-        fields = json_fields(write.fields)
-        for key in write.dedupe_keys:
-            if self._seen_until.get(key, write.now_ns) > write.now_ns:
-                return Duplicate(key)
-        documents = self._collections.get(write.collection, {})
-        stored = documents.get(write.document_id)
-        if stored is not None and stored.order == write.order:
-            return Duplicate(write.path)
-        for key in write.dedupe_keys:
-            self._seen_until[key] = write.dedupe_until_ns
-        if stored is not None and stored.order > write.order:
-            return Stale(write.path)
-        documents[write.document_id] = _Stored(fields, write.order)
-        self._collections[write.collection] = documents
-        return Applied((write.path,))
+        documents = {path: found for path in _paths(writes) if (found := self._stored(path)) is not None}
+        judged = judge(writes, self._marks, documents)
+        for mark, record in judged.marks.items():
+            self._marks[mark] = record.expire_ns
+        for (collection, document_id), stored in judged.documents.items():
+            # A copy: what a caller does to its fields later must not reach the store.
+            kept = Stored(copy.deepcopy(stored.fields), stored.order)
+            self._collections.setdefault(collection, {})[document_id] = kept
+        return judged.results
+
+    async def find_mark(self, marks: Sequence[Mark], now_ns: int) -> Mark | None:
+        return next((mark for mark in marks if self._marks.get(mark, now_ns) > now_ns), None)
+
+    def _stored(self, path: Path) -> Stored | None:
+        collection, document_id = path
+        return self._collections.get(collection, {}).get(document_id)
 
     async def get(self, collection: str, document_id: str) -> Document | None:
         stored = self._collections.get(collection, {}).get(document_id)
@@ -64,15 +58,20 @@ class MemoryDocumentStore:
         return sorted(self._collections)
 
     async def forget_expired(self, now_ns: int) -> int:
-        expired = [key for key, until in self._seen_until.items() if until <= now_ns]
-        for key in expired:
-            del self._seen_until[key]
+        expired = [mark for mark, until in self._marks.items() if until <= now_ns]
+        for mark in expired:
+            del self._marks[mark]
         return len(expired)
 
     async def close(self) -> None:
         self._closed = True
 
 
-def _document(collection: str, document_id: str, stored: _Stored) -> Document:
+def _document(collection: str, document_id: str, stored: Stored) -> Document:
     # A copy: what a caller does to it must not reach the store.
     return Document(collection, document_id, copy.deepcopy(stored.fields))
+
+
+def _paths(writes: Sequence[Write]) -> frozenset[Path]:
+    needed = needed_for(writes)
+    return needed.documents | needed.counted

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.consumer.documents import Page, Write
-from holdfast.consumer.fields import json_fields
+from holdfast.consumer.documents import Mark, Page, Result, Write
+from holdfast.consumer.guard import Path as DocumentPath
+from holdfast.consumer.guard import Stored, judge, needed_for
 from holdfast.errors import StorageUnavailable
 from holdfast.model.document import Document, EventOrder
-from holdfast.model.outcome import Applied, Duplicate, Stale
 from holdfast.stores.page_token import last_id_of, token_after
 from holdfast.stores.sqlite.database import Database, ReadOnlyDatabase, Schema
 
@@ -37,19 +37,40 @@ CREATE TABLE dedupe (
 CREATE INDEX dedupe_by_expiry ON dedupe (expire_at)
 """
 
-# "HFD" and 2: the second kind of file that Holdfast writes.
-SCHEMA = Schema(application_id=0x48464402, migrations=(FIRST_MIGRATION,))
+# Marks have a collection now, as they have in stores that know nothing but documents.
+SECOND_MIGRATION = """
+CREATE TABLE marks (
+    collection TEXT NOT NULL,
+    id TEXT NOT NULL,
+    message_id TEXT NOT NULL,         -- the message that made it, for people who ask
+    created_at INTEGER NOT NULL,      -- nanoseconds since 1970, as is expire_at
+    expire_at INTEGER NOT NULL,
+    PRIMARY KEY (collection, id)
+) WITHOUT ROWID;
+INSERT INTO marks (collection, id, message_id, created_at, expire_at)
+    SELECT 'ops_dedupe', substr(key, instr(key, ':') + 1), message_id, created_at, expire_at FROM dedupe;
+DROP TABLE dedupe;
+CREATE INDEX marks_by_expiry ON marks (expire_at)
+"""
 
-# Whether a key was seen and still counts.
-FIND_MARK = "SELECT 1 FROM dedupe WHERE key = ? AND expire_at > ?"
+# "HFD" and 2: the second kind of file that Holdfast writes.
+SCHEMA = Schema(application_id=0x48464402, migrations=(FIRST_MIGRATION, SECOND_MIGRATION))
+
+# When a mark expires.
+FIND_MARK = "SELECT expire_at FROM marks WHERE collection = ? AND id = ?"
 
 # The order of the event that wrote a document last.
 FIND_ORDER = """
 SELECT event_time_ns, sequence, publish_time_ns, message_id FROM documents WHERE collection = ? AND id = ?
 """
 
-# Claims a key. A mark that is there already has expired, or the event would have been a duplicate.
-CLAIM_MARK = "INSERT OR REPLACE INTO dedupe (key, message_id, created_at, expire_at) VALUES (?, ?, ?, ?)"
+# The same with the document itself, for one that is counted up.
+FIND_DOCUMENT = """
+SELECT fields, event_time_ns, sequence, publish_time_ns, message_id FROM documents WHERE collection = ? AND id = ?
+"""
+
+# Makes a mark. One that is there already has expired, or the event would have been a duplicate.
+PUT_MARK = "INSERT OR REPLACE INTO marks (collection, id, message_id, created_at, expire_at) VALUES (?, ?, ?, ?, ?)"
 
 # Writes a document whole, new or not.
 PUT_DOCUMENT = """
@@ -76,8 +97,11 @@ SELECT name FROM found WHERE name IS NOT NULL
 
 # Removes some marks whose time has passed.
 FORGET_EXPIRED = """
-DELETE FROM dedupe WHERE key IN (SELECT key FROM dedupe WHERE expire_at <= ? ORDER BY expire_at LIMIT ?)
+DELETE FROM marks WHERE (collection, id) IN
+    (SELECT collection, id FROM marks WHERE expire_at <= ? ORDER BY expire_at LIMIT ?)
 """
+
+LARGEST_BATCH = 1000
 
 # Marks forgotten per transaction, so that a long absence does not make the messages wait.
 FORGOTTEN_AT_ONCE = 1000
@@ -87,6 +111,7 @@ class SqliteDocumentStore:
     """Opened by `open`, or by `read_only` to look into a file that another process may be writing."""
 
     def __init__(self, reader: Database | ReadOnlyDatabase, writer: Database | None) -> None:
+        self.largest_batch = LARGEST_BATCH
         self._reader = reader
         self._writer = writer
 
@@ -99,10 +124,12 @@ class SqliteDocumentStore:
     def read_only(cls, path: Path) -> SqliteDocumentStore:
         return cls(ReadOnlyDatabase(path, SCHEMA), None)
 
-    async def apply(self, write: Write) -> Applied | Duplicate | Stale:
-        # Encoded here and not on the writer thread: a refusal is this caller's alone.
-        fields = json.dumps(json_fields(write.fields), ensure_ascii=False, separators=(",", ":"))
-        return await self._writing().submit(lambda connection: _apply(connection, write, fields))
+    async def apply(self, writes: Sequence[Write]) -> Sequence[Result]:
+        return await self._writing().submit(lambda connection: _apply(connection, writes))
+
+    async def find_mark(self, marks: Sequence[Mark], now_ns: int) -> Mark | None:
+        found = await self._reader.read(lambda connection: _marks(connection, marks))
+        return next((mark for mark in marks if found.get(mark, now_ns) > now_ns), None)
 
     async def get(self, collection: str, document_id: str) -> Document | None:
         row = await self._reader.read(
@@ -139,28 +166,37 @@ class SqliteDocumentStore:
         return self._writer
 
 
-def _apply(connection: sqlite3.Connection, write: Write, fields: str) -> Applied | Duplicate | Stale:
-    for key in write.dedupe_keys:
-        if connection.execute(FIND_MARK, (key, write.now_ns)).fetchone():
-            return Duplicate(key)
-    stored = _stored_order(connection, write)
-    if stored is not None and stored == write.order:
-        return Duplicate(write.path)
-    _claim(connection, write)
-    if stored is not None and stored > write.order:
-        return Stale(write.path)
-    connection.execute(PUT_DOCUMENT, (write.collection, write.document_id, fields, *write.order))
-    return Applied((write.path,))
+def _apply(connection: sqlite3.Connection, writes: Sequence[Write]) -> Sequence[Result]:
+    needed = needed_for(writes)
+    documents = {path: Stored({}, order) for path in needed.documents if (order := _order(connection, path))}
+    documents |= {path: found for path in needed.counted if (found := _stored(connection, path))}
+    judged = judge(writes, _marks(connection, needed.marks), documents)
+    connection.executemany(
+        PUT_MARK, [(*mark, made.message_id, made.created_ns, made.expire_ns) for mark, made in judged.marks.items()]
+    )
+    connection.executemany(
+        PUT_DOCUMENT, [(*path, _encoded(stored.fields), *stored.order) for path, stored in judged.documents.items()]
+    )
+    return judged.results
 
 
-def _stored_order(connection: sqlite3.Connection, write: Write) -> EventOrder | None:
-    row = connection.execute(FIND_ORDER, (write.collection, write.document_id)).fetchone()
+def _marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> dict[Mark, int]:
+    """Those that are there, and when they expire."""
+    return {mark: row[0] for mark in marks if (row := connection.execute(FIND_MARK, mark).fetchone())}
+
+
+def _order(connection: sqlite3.Connection, path: DocumentPath) -> EventOrder | None:
+    row = connection.execute(FIND_ORDER, path).fetchone()
     return None if row is None else EventOrder(*row)
 
 
-def _claim(connection: sqlite3.Connection, write: Write) -> None:
-    marks = [(key, write.order.message_id, write.now_ns, write.dedupe_until_ns) for key in write.dedupe_keys]
-    connection.executemany(CLAIM_MARK, marks)
+def _stored(connection: sqlite3.Connection, path: DocumentPath) -> Stored | None:
+    row = connection.execute(FIND_DOCUMENT, path).fetchone()
+    return None if row is None else Stored(json.loads(row[0]), EventOrder(*row[1:]))
+
+
+def _encoded(fields: Mapping[str, Any]) -> str:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
 def _document(collection: str, row: tuple[Any, ...]) -> Document:

@@ -1,0 +1,49 @@
+"""What makes two deliveries the same event: the message id, and a key that survives publishing it again. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.consumer.app import Route
+from holdfast.consumer.changes import LONGEST_ID_BYTES
+from holdfast.consumer.documents import Mark
+from holdfast.consumer.event import Event
+
+# 52 base32 characters are all of a SHA-256.
+DIGEST_CHARACTERS = 52
+
+
+def logical_key(env: str, event: Event, route: Route) -> str:
+    """ "" where nothing but the message id tells events apart. The topic is part of it: an eventId is its producer's,
+    and two producers may count alike."""
+    key = event.event_id
+    if not key and route.identity is not None:
+        identity = route.identity(event)
+        key = digest(identity) if identity else ""
+    if not key:
+        return ""
+    whole = f"{env}__{event.topic}__{key}"
+    if len(whole.encode()) > LONGEST_ID_BYTES or "/" in whole:
+        return f"{env}__{event.topic}__{digest({'eventId': key})}"
+    return whole
+
+
+def marks_of(event: Event, key: str, collection: str) -> tuple[Mark, ...]:
+    """The first stops a redelivery of one message, the second the same event published again."""
+    transport = event.message_id if _fits(event.message_id) else digest({"messageId": event.message_id})
+    marks = (Mark(collection, transport),)
+    return (*marks, Mark(collection, key)) if key else marks
+
+
+def digest(identity: Mapping[str, Any]) -> str:
+    """Of the canonical JSON: keys sorted, no spaces, so that equal fields give equal digests everywhere."""
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return base64.b32encode(hashlib.sha256(canonical.encode()).digest()).decode()[:DIGEST_CHARACTERS]
+
+
+def _fits(message_id: str) -> bool:
+    return "/" not in message_id and message_id not in (".", "..") and not message_id.startswith("__")

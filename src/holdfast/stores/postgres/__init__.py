@@ -1,0 +1,1 @@
+"""Stores in a PostgreSQL database, which several processes may use at once."""
