@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.consumer import Consumer, Event, Misconfigured, Poison, Transient, Upsert
+from holdfast.consumer.app import Route
 from holdfast.errors import AlreadyExists, HandlingFailure
 
 
@@ -15,8 +16,8 @@ def test_a_handler_is_found_by_topic_id_or_path() -> None:
     def orders(event: Event) -> Upsert:
         return Upsert("orders", event.message_id, {})
 
-    assert app.handler("orders") is orders
-    assert app.handler("other") is None
+    assert app.route("orders") == Route(orders)
+    assert app.route("other") is None
     assert app.topics == ("orders",)
 
 
@@ -27,7 +28,7 @@ def test_a_topic_has_one_handler() -> None:
         app.on("orders")(lambda event: Upsert("c", "d", {}))
 
 
-@pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "x" * 1501, "é" * 751, 5, None])
+@pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "__a__", "x" * 1501, "é" * 751, 5, None])
 def test_ids_that_no_store_could_hold_are_poison(bad: str) -> None:
     with pytest.raises(Poison, match=r"^collection: "):
         Upsert(bad, "id", {})

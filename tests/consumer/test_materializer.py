@@ -24,9 +24,9 @@ SETTINGS = ConsumerSettings(env="prod", default_region="eu")
 def upsert(topic: str, payload: dict[str, Any], settings: ConsumerSettings = SETTINGS) -> Upsert:
     message = Message(json.dumps(payload).encode(), message_id="m1", publish_time_ns=PUBLISHED)
     event = dataclasses.replace(decode_event(Delivery("s", message)), topic=topic)
-    handler = materializer(settings, ManualClock(2_000_000_000 * NANOSECONDS)).handler(topic)
-    assert handler is not None
-    result = handler(event)
+    route = materializer(settings, ManualClock(2_000_000_000 * NANOSECONDS)).route(topic)
+    assert route is not None
+    result = route.handler(event)
     assert isinstance(result, Upsert)
     return result
 

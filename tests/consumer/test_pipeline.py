@@ -6,13 +6,14 @@ import asyncio
 import json
 import logging
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from holdfast.clock import NANOSECONDS
 from holdfast.consumer import Consumer, Event, Misconfigured, Poison, Transient, Upsert
-from holdfast.consumer.documents import Write
+from holdfast.consumer.documents import Result, Write
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.errors import StorageUnavailable
 from holdfast.model.message import Delivery, Message
@@ -68,7 +69,7 @@ def raising(error: BaseException) -> Any:
 async def test_applied_then_duplicate() -> None:
     house = House()
     assert await house.send({"id": "o1", "total": 5}) == Applied(("orders/o1",))
-    assert await house.send({"id": "o1", "total": 5}) == Duplicate("message:m1")
+    assert await house.send({"id": "o1", "total": 5}) == Duplicate("ops_dedupe/m1")
     assert await house.total() == 5
 
 
@@ -96,7 +97,7 @@ async def test_the_same_event_published_again_is_a_duplicate() -> None:
     house = House(env="prod")
     await house.send({"id": "o1", "eventId": "e1", "total": 1}, "m1")
     again = await house.send({"id": "o1", "eventId": "e1", "total": 2}, "m2")
-    assert again == Duplicate("event:prod__orders__e1")
+    assert again == Duplicate("ops_dedupe/prod__orders__e1")
     assert await house.total() == 1
 
 
@@ -104,7 +105,7 @@ async def test_an_older_event_is_stale_and_its_redelivery_a_duplicate() -> None:
     house = House()
     await house.send({"id": "o1", "ts": 20, "total": 2}, "m2")
     assert await house.send({"id": "o1", "ts": 10, "total": 1}, "m1") == Stale("orders/o1")
-    assert await house.send({"id": "o1", "ts": 10, "total": 1}, "m1") == Duplicate("message:m1")
+    assert await house.send({"id": "o1", "ts": 10, "total": 1}, "m1") == Duplicate("ops_dedupe/m1")
     assert await house.total() == 2
 
 
@@ -163,13 +164,13 @@ async def test_a_handler_that_returns_no_upsert_is_never_a_success(nothing: obje
 
 async def test_a_failed_attempt_claims_nothing() -> None:
     """The mark before the success would make the retry look like a duplicate, and lose the message."""
-    house = House()
+    house = House(retry_max_attempts=1)
     apply, failures = house.store.apply, [StorageUnavailable("down"), OSError("disk")]
 
-    async def failing(write: Write) -> Applied | Duplicate | Stale:
+    async def failing(writes: Sequence[Write]) -> Sequence[Result]:
         if failures:
             raise failures.pop()
-        return await apply(write)
+        return await apply(writes)
 
     house.store.apply = failing  # type: ignore[method-assign]
     assert await house.send({"id": "o1"}) == Retry("disk")
@@ -253,8 +254,9 @@ async def test_one_log_record_per_message(caplog: pytest.LogCaptureFixture) -> N
                 "deliveryAttempt": 2,
                 "handler": "order_placed",
                 "outcome": "applied",
+                "write_kind": "upsert",
                 "doc_path": "orders/o1",
-                "idempotency_key": "event:prod__orders__e1",
+                "idempotency_doc": "ops_dedupe/prod__orders__e1",
             },
         )
     ]

@@ -80,6 +80,7 @@ class Pipeline:
         self._handlers = asyncio.Semaphore(settings.max_workers)  # of those that take their time
         self._queue_size = settings.queue_size
         self._in_house = 0
+        self._handling = 0
 
     async def handle(self, delivery: Delivery) -> Outcome:
         trail = _Trail()
@@ -96,8 +97,8 @@ class Pipeline:
 
     @property
     def waiting(self) -> int:
-        """Messages that were taken in and are not in a transaction yet."""
-        return self._in_house - self._coalescer.in_transactions
+        """Messages that were taken in and wait for a handler or a transaction."""
+        return self._in_house - self._handling - self._coalescer.in_transactions
 
     async def close(self) -> None:
         """Waits for the transactions under way."""
@@ -148,7 +149,11 @@ class Pipeline:
         given = route.handler(event)
         if inspect.isawaitable(given):
             async with self._handlers:
-                given = await given
+                self._handling += 1
+                try:
+                    given = await given
+                finally:
+                    self._handling -= 1
         return checked_changes(route.name, given)
 
     def _write(self, event: Event, changes: tuple[Change, ...], marks: tuple[Mark, ...]) -> Write:
