@@ -218,7 +218,14 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    store: str = setting("", "URL of the document store. Empty: `sqlite:///<data>/documents.db`.")
+    store: str = setting(
+        "",
+        "URL of the document store: `memory:`, `sqlite:///file.db`, `postgresql://user@host/database` or "
+        "`firestore://project/database`. Empty: `sqlite:///<data>/documents.db`.",
+    )
+    firestore_database: str = setting(
+        "(default)", "Firestore database where the URL names none.", check=_not_empty, variable="FIRESTORE_DATABASE"
+    )
     env: str = setting(
         "local", "Environment that document ids and dedupe keys carry.", check=_not_empty, variable="ENV"
     )

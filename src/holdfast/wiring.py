@@ -10,11 +10,11 @@ import contextlib
 import importlib
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, assert_never
 from urllib.parse import urlsplit
 
 from starlette.routing import Route
@@ -55,7 +55,16 @@ from holdfast.outgoing.client import OutgoingClient
 from holdfast.outgoing.fetch import fetch
 from holdfast.outgoing.targets import parse_target
 from holdfast.settings import Settings
-from holdfast.stores.locate import MemoryPlace, Place, SqlitePlace, locate
+from holdfast.stores.locate import (
+    FilePlace,
+    FirestorePlace,
+    MemoryPlace,
+    Place,
+    PostgresPlace,
+    SqlitePlace,
+    locate,
+    locate_file,
+)
 from holdfast.stores.memory.documents import MemoryDocumentStore
 from holdfast.stores.memory.failures import MemoryFailureStore
 from holdfast.stores.memory.log import MemoryMessageLog
@@ -69,6 +78,10 @@ from holdfast.stores.sqlite.log import SqliteMessageLog
 from holdfast.topology.default import Topology, create_absent, default_topology, topics_by_subscription
 from holdfast.transports.google import GoogleTransport
 from holdfast.transports.local import LocalTransport
+
+if TYPE_CHECKING:
+    from holdfast.stores.firestore.documents import FirestoreDocumentStore
+    from holdfast.stores.postgres.documents import PostgresDocumentStore
 
 # A key set has a few keys of half a kilobyte.
 MOST_KEYS_BYTES = 1_000_000
@@ -105,7 +118,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         if settings.topology.create != "never":
             await create_absent(topology, transport)
             await _point_push_here(part.broker, topology, settings.http.host)
-        pipeline = _pipeline(settings, clock, documents, "")
+        pipeline = await _entered(stack, _pipeline(settings, clock, documents, ""))
         await stack.enter_async_context(_desk(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(_background(keep_forgetting(documents, clock)))
         auth = _local_auth(part, clock, token, endpoint) if token else None
@@ -136,7 +149,7 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
         listener, port = _take_port(stack, settings.http.host, settings.http.port)
         auth = await _remote_auth(stack, settings, clock)
         documents = await _entered(stack, await open_documents(settings))
-        pipeline = _pipeline(settings, clock, documents, app)
+        pipeline = await _entered(stack, _pipeline(settings, clock, documents, app))
         await stack.enter_async_context(_background(keep_forgetting(documents, clock)))
         await stack.enter_async_context(
             _http(listener, _consumer_routes(pipeline, documents, auth), {"documents": documents.collections})
@@ -180,6 +193,10 @@ async def open_documents(settings: Settings) -> DocumentStore:
             return MemoryDocumentStore()
         case SqlitePlace(path):
             return await SqliteDocumentStore.open(path)
+        case PostgresPlace(url):
+            return await _postgres_documents().open(url)
+        case FirestorePlace(project, database):
+            return await _firestore_documents().open(project, database or settings.consumer.firestore_database)
         case _:
             assert_never(place)
 
@@ -195,41 +212,69 @@ async def open_failures(settings: Settings) -> FailureStore:
             assert_never(place)
 
 
-def read_documents(settings: Settings) -> DocumentStore:
+async def read_documents(settings: Settings) -> DocumentStore:
     """For looking only: works beside a running process, and changes nothing."""
-    return SqliteDocumentStore.read_only(_sqlite_path("consumer.store", documents_place(settings)))
+    place = documents_place(settings)
+    match place:
+        case MemoryPlace():
+            raise SettingError("consumer.store", "memory:", _ONLY_BY_URL)
+        case SqlitePlace(path):
+            return SqliteDocumentStore.read_only(path)
+        case PostgresPlace(url):
+            return await _postgres_documents().read_only(url)
+        case FirestorePlace(project, database):
+            return await _firestore_documents().open(project, database or settings.consumer.firestore_database)
+        case _:
+            assert_never(place)
+
+
+def _postgres_documents() -> type[PostgresDocumentStore]:
+    """Imported only when asked for: what it needs is an extra."""
+    with _extra("postgres", "consumer.store"):
+        from holdfast.stores.postgres.documents import PostgresDocumentStore  # noqa: PLC0415
+    return PostgresDocumentStore
+
+
+def _firestore_documents() -> type[FirestoreDocumentStore]:
+    with _extra("firestore", "consumer.store"):
+        from holdfast.stores.firestore.documents import FirestoreDocumentStore  # noqa: PLC0415
+    return FirestoreDocumentStore
+
+
+@contextlib.contextmanager
+def _extra(name: str, key: str) -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise SettingError(key, f"{name} …", f"needs more packages: pip install 'holdfast[{name}]'") from error
 
 
 def read_failures(settings: Settings) -> FailureStore:
-    return SqliteFailureStore.read_only(_sqlite_path("desk.failures", failures_place(settings)))
+    place = failures_place(settings)
+    if isinstance(place, MemoryPlace):
+        raise SettingError("desk.failures", "memory:", _ONLY_BY_URL)
+    return SqliteFailureStore.read_only(place.path)
 
 
 def documents_place(settings: Settings) -> Place:
-    return _place(settings, "consumer.store", settings.consumer.store, "documents.db")
+    url = settings.consumer.store
+    return locate("consumer.store", url) if url else _default_place(settings, "documents.db")
 
 
-def failures_place(settings: Settings) -> Place:
-    return _place(settings, "desk.failures", settings.desk.failures, "failures.db")
+def failures_place(settings: Settings) -> FilePlace:
+    url = settings.desk.failures
+    return locate_file("desk.failures", url) if url else _default_place(settings, "failures.db")
 
 
-def _place(settings: Settings, key: str, url: str, file_name: str) -> Place:
-    if url:
-        return locate(key, url)
+def _default_place(settings: Settings, file_name: str) -> FilePlace:
     return MemoryPlace() if settings.general.memory else SqlitePlace(Path(settings.general.data, file_name))
 
 
-def _sqlite_path(key: str, place: Place) -> Path:
-    if isinstance(place, SqlitePlace):
-        return place.path
-    raise SettingError(key, "memory:", "a store in memory can be read only through its process: use --url")
-
-
-def _log_place(settings: Settings) -> Place:
-    return _place(settings, "", "", "broker.db")
+_ONLY_BY_URL = "a store in memory can be read only through its process: use --url"
 
 
 async def _open_log(settings: Settings) -> MessageLog:
-    place = _log_place(settings)
+    place = _default_place(settings, "broker.db")
     match place:
         case MemoryPlace():
             return MemoryMessageLog()
@@ -243,7 +288,7 @@ def _check_files(settings: Settings) -> None:
     """All of them before any is opened: opening one may change it (an older format is brought up to date, what a
     killed process left is written back), and a start that is then refused must not have changed anything."""
     files = (
-        (_log_place(settings), log_schema),
+        (_default_place(settings, "broker.db"), log_schema),
         (documents_place(settings), documents_schema),
         (failures_place(settings), failures_schema),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from holdfast.clock import NANOSECONDS
 from holdfast.consumer.changes import Upsert
 from holdfast.consumer.decode import decode_event
-from holdfast.consumer.materializer import materializer
+from holdfast.consumer.event import Event
+from holdfast.consumer.materializer import materializer, system_event_identity
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
 from holdfast.settings import ConsumerSettings
@@ -185,3 +187,31 @@ def test_a_signal() -> None:
 def test_a_bad_stream_event_is_poison_and_named(payload: dict[str, Any], named: str) -> None:
     with pytest.raises(Poison, match=f"^{named}: "):
         upsert("market-bars-1m", payload)
+
+
+def identity_of(payload: dict[str, Any]) -> Mapping[str, Any] | None:
+    return system_event_identity(Event(payload, "m1"))
+
+
+def test_a_system_event_is_known_by_who_says_it_and_when() -> None:
+    event = {"service": "api", "timestamp": "2026-03-01T12:00:00Z", "status": "ok"}
+    assert identity_of(event) == {
+        "schema": "unknown",
+        "type": "system_event",
+        "service": "api",
+        "producedAt": "2026-03-01T12:00:00Z",
+        "region": "",
+    }
+    assert identity_of(event | {"status": "down"}) == identity_of(event)
+    for other in (
+        {"service": "web"},
+        {"region": "eu"},
+        {"eventType": "deploy"},
+        {"schemaVersion": 2},
+        {"producedAt": 5},
+    ):
+        assert identity_of(event | other) != identity_of(event)
+
+
+def test_a_system_event_without_a_time_of_its_own_has_no_identity() -> None:
+    assert identity_of({"service": "api", "status": "ok"}) is None

@@ -102,7 +102,7 @@ def _list_collections(config: Path | None, data: str | None, store: str | None, 
 
 @asynccontextmanager
 async def _document_store(config: Path | None, data: str | None, store: str | None) -> AsyncIterator[DocumentStore]:
-    opened = wiring.read_documents(settings_from(config, data=data, consumer__store=store))
+    opened = await wiring.read_documents(settings_from(config, data=data, consumer__store=store))
     try:
         yield opened
     finally:

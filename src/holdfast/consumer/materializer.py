@@ -29,7 +29,7 @@ def materializer(settings: ConsumerSettings, clock: Clock | None = None) -> Cons
     clock = clock or SystemClock()
     app = Consumer()
 
-    @app.on(settings.system_events_topic)
+    @app.on(settings.system_events_topic, identity=system_event_identity)
     def system_events(event: Event) -> Upsert:
         return service_state(event, settings)
 
@@ -54,6 +54,22 @@ def materializer(settings: ConsumerSettings, clock: Clock | None = None) -> Cons
 
 
 # System events.
+
+
+def system_event_identity(event: Event) -> Mapping[str, Any] | None:
+    """What makes two system events one where they have no eventId. None without a time in the payload: then every
+    report of a service would look like the first."""
+    data = event.data
+    produced = data.get("producedAt") or data.get("timestamp")
+    if not produced:
+        return None
+    return {
+        "schema": data.get("schemaVersion") or "unknown",
+        "type": data.get("eventType") or "system_event",
+        "service": data.get("service"),
+        "producedAt": produced,
+        "region": data.get("region") or "",
+    }
 
 
 def service_state(event: Event, settings: ConsumerSettings) -> Upsert:

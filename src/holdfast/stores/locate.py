@@ -1,14 +1,16 @@
-"""Store URLs: `memory:`, `sqlite:///path/file.db`. Says what a URL means; opening it is the wiring's."""
+"""Store URLs: `memory:`, `sqlite:///path/file.db`, `postgresql://…`, `firestore://project/database`. Says what a URL
+means; opening it is the wiring's."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import SettingError
 
-_ALLOWED = "must be memory: or sqlite:///path/to/file.db (four slashes for an absolute path)"
+_FILES = "must be memory: or sqlite:///path/to/file.db (four slashes for an absolute path)"
+_ALL = f"{_FILES}, postgresql://user@host/database or firestore://project/database"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +23,48 @@ class SqlitePlace:
     path: Path
 
 
-Place = MemoryPlace | SqlitePlace
+@dataclass(frozen=True, slots=True)
+class PostgresPlace:
+    url: str = field(repr=False)  # it may hold a password
+
+
+@dataclass(frozen=True, slots=True)
+class FirestorePlace:
+    """An empty database is the default one."""
+
+    project: str
+    database: str = ""
+
+
+FilePlace = MemoryPlace | SqlitePlace
+Place = FilePlace | PostgresPlace | FirestorePlace
 
 
 def locate(key: str, url: str) -> Place:
     """`key` is the setting that holds the URL, for the error."""
+    parts = urlsplit(url)
+    if parts.scheme in ("postgresql", "postgres"):
+        return PostgresPlace(url)
+    if parts.scheme == "firestore" and parts.netloc and parts.path.count("/") <= 1:
+        return FirestorePlace(unquote(parts.netloc), unquote(parts.path[1:]))
+    return _file(key, url, _ALL)
+
+
+def locate_file(key: str, url: str) -> FilePlace:
+    """For what is kept in files only."""
+    return _file(key, url, _FILES)
+
+
+def _file(key: str, url: str, allowed: str) -> FilePlace:
     if url == "memory:":
         return MemoryPlace()
     parts = urlsplit(url)
     # sqlite:///a.db is relative and sqlite:////a.db absolute, as everywhere else that has such URLs.
     if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2 or parts.query or parts.fragment:
-        raise SettingError(key, url, _ALLOWED)
+        raise SettingError(key, _without_password(url), allowed)
     return SqlitePlace(Path(unquote(parts.path[1:])))
+
+
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return url.replace(f":{parts.password}@", ":…@") if parts.password else url
