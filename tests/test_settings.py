@@ -79,6 +79,11 @@ SHARED = [
     ("SUBSCRIPTION_TOPIC_MAP", '{"a": "b"}', "consumer", "subscription_topic_map", {"a": "b"}),
     ("CONSUMER_MAX_WORKERS", "3", "consumer", "max_workers", 3),
     ("CONSUMER_QUEUE_SIZE", "4", "consumer", "queue_size", 4),
+    ("FIRESTORE_DATABASE", "other", "consumer", "firestore_database", "other"),
+    ("FIRESTORE_RETRY_MAX_ATTEMPTS", "3", "consumer", "retry_max_attempts", 3),
+    ("FIRESTORE_RETRY_INITIAL_BACKOFF_S", "0.5", "consumer", "retry_initial_backoff_seconds", 0.5),
+    ("FIRESTORE_RETRY_MAX_BACKOFF_S", "2", "consumer", "retry_max_backoff_seconds", 2.0),
+    ("FIRESTORE_RETRY_MAX_TOTAL_S", "4", "consumer", "retry_max_total_seconds", 4.0),
 ]
 
 

@@ -126,7 +126,7 @@ async def test_a_pushed_message_becomes_a_document_once(client: aiohttp.ClientSe
         {"outcome": "applied", "messageId": "m1", "documents": ["ops_services/local__api"]},
     )
     status, body, _ = await push(client, event)
-    assert (status, body) == (200, {"outcome": "duplicate", "messageId": "m1", "key": "message:m1"})
+    assert (status, body) == (200, {"outcome": "duplicate", "messageId": "m1", "key": "ops_dedupe/m1"})
     status, body = await get(client, "/api/v1/documents/ops_services/local__api")
     assert status == 200
     assert body["id"] == "local__api"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.consumer.documents import Write
+from holdfast.consumer.changes import Upsert
+from holdfast.consumer.documents import Mark, Write
 from holdfast.model.document import EventOrder
 from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.stores.sqlite.documents import SqliteDocumentStore
@@ -64,7 +65,8 @@ async def fill(data: Path) -> None:
         [("ticks", "t-1"), ("ticks", "t-2"), ("ops_services", "local__checkout"), (HOSTILE, HOSTILE)]
     ):
         order = EventOrder(number, 0, 0, str(number))
-        await documents.apply(Write(collection, document_id, FIELDS, order, (f"message:{number}",), 10**18, 1))
+        change, mark = Upsert(collection, document_id, FIELDS), Mark("ops_dedupe", str(number))
+        await documents.apply([Write((change,), order, (mark,), 10**18, 1)])
     await documents.close()
     failures = await SqliteFailureStore.open(data / "failures.db")
     for failure in FAILURES:

@@ -115,7 +115,7 @@ async def test_a_store_that_is_away_is_asked_again_with_growing_pauses() -> None
     house = House()
     house.store.failures = [StorageUnavailable("away")] * 3
     sent = house.send(1)
-    waited = []
+    waited: list[float] = []
     for _ in range(3):
         await turns()
         before = house.clock.now_ns()
