@@ -16,9 +16,10 @@ documents at once would otherwise go on overtaking each other.
 
 Measured with eight at once in batches of 100 and 500, two cores, in writes a second. The plainest way, an advisory lock
 for each of 512 hashes of the keys, reached 9,000 to 10,000 where each had documents of its own, because two large
-batches always share a hash; this reached 12,500 to 15,000. With the same few documents for all, hashes were as fast in batches of 100 and up to
-1.4 times as fast in batches of 500; while all create the same thousand, up to 1.6 times, but that passes. SERIALIZABLE
-was slower than this nearly everywhere. One lock for each key would be more than max_locks_per_transaction allows.
+batches always share a hash; this reached 12,500 to 15,000. With the same few documents for all, hashes were as fast in
+batches of 100 and up to 1.4 times as fast in batches of 500; while all create the same thousand, up to 1.6 times, but
+that passes. SERIALIZABLE was slower than this nearly everywhere. One lock for each key would be more than
+max_locks_per_transaction allows.
 """
 
 from __future__ import annotations
