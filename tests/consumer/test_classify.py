@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
+import sqlite3
+import ssl
+import urllib.error
+from typing import Any
+
+import aiohttp
+import psycopg
 import pytest
+from google.api_core import exceptions as google_exceptions
+from google.auth import exceptions as auth_exceptions
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from holdfast.consumer.classify import Verdict, classify
 from holdfast.errors import BadInput, Misconfigured, NotFound, Poison, StorageUnavailable, Transient
@@ -29,3 +41,82 @@ from holdfast.model.outcome import Poisoned, Retry
 )
 def test_the_table(error: Exception, verdict: Verdict) -> None:
     assert classify(error) == verdict
+
+
+def made(module: str, name: str, *bases: type[Exception], **attributes: object) -> Exception:
+    """An exception of a library that is not installed here, as its documentation names it."""
+    kind = type(name, bases or (Exception,), {"__module__": module, **attributes})
+    error = kind("text")
+    assert isinstance(error, Exception)
+    return error
+
+
+def http_error(status: int) -> aiohttp.ClientResponseError:
+    info = aiohttp.RequestInfo(URL("http://x/"), "GET", CIMultiDictProxy(CIMultiDict()), URL("http://x/"))
+    return aiohttp.ClientResponseError(info, (), status=status, message="text")
+
+
+google: Any = google_exceptions  # neither has types
+auth: Any = auth_exceptions
+
+TRANSIENT = [
+    google.ServiceUnavailable("text"),
+    google.DeadlineExceeded("text"),
+    google.ResourceExhausted("text"),
+    google.Aborted("text"),
+    google.InternalServerError("text"),
+    google.RetryError("text", None),
+    psycopg.OperationalError("text"),
+    psycopg.errors.SerializationFailure("text"),
+    psycopg.errors.AdminShutdown("text"),
+    sqlite3.OperationalError("text"),
+    aiohttp.ServerDisconnectedError("text"),
+    aiohttp.ClientPayloadError("text"),
+    made("httpx", "ConnectTimeout", type("TransportError", (Exception,), {"__module__": "httpx"})),
+    made("asyncpg.exceptions", "PostgresConnectionError"),
+    urllib.error.URLError("text"),
+    http.client.RemoteDisconnected("text"),
+    *map(http_error, (408, 429, 500, 503, 599)),
+]
+MISCONFIGURED = [
+    google.PermissionDenied("text"),
+    google.Unauthenticated("text"),
+    google.Forbidden("text"),
+    auth.DefaultCredentialsError("text"),
+    psycopg.errors.InsufficientPrivilege("text"),
+    psycopg.errors.InvalidPassword("text"),
+    psycopg.errors.UndefinedTable("text"),
+    made("asyncpg.exceptions", "InsufficientPrivilegeError"),
+    ssl.SSLCertVerificationError("text"),
+    *map(http_error, (401, 403, 404)),
+]
+POISON = [
+    google.InvalidArgument("text"),
+    google.OutOfRange("text"),
+    psycopg.errors.UniqueViolation("text"),
+    psycopg.errors.NumericValueOutOfRange("text"),
+    sqlite3.IntegrityError("text"),
+    made("asyncpg.exceptions", "DataError"),
+    *map(http_error, (400, 413, 422)),
+]
+
+
+@pytest.mark.parametrize("error", TRANSIENT, ids=repr)
+def test_what_libraries_call_not_now(error: Exception) -> None:
+    outcome, classified = classify(error)
+    assert isinstance(outcome, Retry)
+    assert (outcome.misconfigured, classified) == (False, True)
+
+
+@pytest.mark.parametrize("error", MISCONFIGURED, ids=repr)
+def test_what_libraries_say_that_an_operator_must_mend(error: Exception) -> None:
+    outcome, classified = classify(error)
+    assert isinstance(outcome, Retry)
+    assert (outcome.misconfigured, classified) == (True, True)
+
+
+@pytest.mark.parametrize("error", POISON, ids=repr)
+def test_what_libraries_refuse_for_good(error: Exception) -> None:
+    outcome, classified = classify(error)
+    assert isinstance(outcome, Poisoned)
+    assert (outcome.reason, outcome.readable, classified) == ("REFUSED_BY_DEPENDENCY", True, True)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from holdfast.consumer.known_exceptions import Meaning, meaning_of
 from holdfast.errors import BadInput, Misconfigured, Poison, StorageUnavailable, Transient
 from holdfast.model.outcome import Poisoned, Retry
+
+# The failure reason of what another service refuses for good.
+REFUSED = "REFUSED_BY_DEPENDENCY"
 
 
 class Verdict(NamedTuple):
@@ -25,9 +29,17 @@ def classify(error: Exception) -> Verdict:
             return Verdict(Retry(text, misconfigured=True))
         case Transient():
             return Verdict(Retry(text, retry_after=error.retry_after))
-        case StorageUnavailable() | TimeoutError() | ConnectionError() | OSError():
+        case StorageUnavailable():
             return Verdict(Retry(text))
-        case _:
-            # Perhaps a bug, perhaps a driver's own word for "not now": tried again until the attempts run
-            # out, and then in the dead letters, where someone sees it.
-            return Verdict(Retry(text), classified=False)
+    match meaning_of(error):
+        case Meaning.POISON:
+            return Verdict(Poisoned(REFUSED, text, readable=True))
+        case Meaning.MISCONFIGURED:
+            return Verdict(Retry(text, misconfigured=True))
+        case Meaning.TRANSIENT:
+            return Verdict(Retry(text))
+    if isinstance(error, OSError):  # TimeoutError and ConnectionError are kinds of it
+        return Verdict(Retry(text))
+    # Perhaps a bug, perhaps a driver's own word for "not now": tried again until the attempts run out, and then in the
+    # dead letters, where someone sees it.
+    return Verdict(Retry(text), classified=False)
