@@ -41,14 +41,15 @@ class Authority:
     def server(self, name: str, *, days: int = 1, address: str = "127.0.0.1") -> ssl.SSLContext:
         """For a server of that name; `days` below 0 makes a certificate that has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = x509.SubjectAlternativeName(
-            [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address(address))] if name else []
+        names = x509.SubjectAlternativeName([x509.DNSName(name or "x"), x509.IPAddress(ipaddress.ip_address(address))])
+        builder = _builder(name or "nobody", self.certificate.subject, key, days).add_extension(
+            # Python 3.13 wants to know by which key.
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
+            critical=False,
         )
-        certificate = (
-            _builder(name or "nobody", self.certificate.subject, key, days)
-            .add_extension(names, critical=False)
-            .sign(self.key, hashes.SHA256())
-        )
+        if name:
+            builder = builder.add_extension(names, critical=False)
+        certificate = builder.sign(self.key, hashes.SHA256())
         file = self.folder / f"{name}.pem"
         file.write_bytes(
             certificate.public_bytes(serialization.Encoding.PEM)
@@ -74,6 +75,19 @@ def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days
     )
 
 
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
@@ -81,6 +95,8 @@ def authority(tmp_path: Path) -> Authority:
     certificate = (
         _builder("test authority", name, key, 1)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_SIGNS_CERTIFICATES, critical=True)
         .sign(key, hashes.SHA256())
     )
     (tmp_path / "ca.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
