@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.clock import NANOSECONDS
+from holdfast.clock import NANOSECONDS, SystemClock
 from holdfast.consumer.changes import Upsert
 from holdfast.consumer.coalescer import BATCH_BYTES, Coalescer
 from holdfast.consumer.documents import Result, Write
@@ -16,6 +17,7 @@ from holdfast.errors import BadInput, Misconfigured, StorageUnavailable
 from holdfast.model.outcome import Applied
 from holdfast.settings import ConsumerSettings
 from holdfast.stores.memory.documents import MemoryDocumentStore
+from holdfast.stores.sqlite.documents import SqliteDocumentStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contracts.documents import a_write
 
@@ -172,3 +174,32 @@ async def test_who_has_gone_is_not_waited_for_and_harms_nobody() -> None:
     assert isinstance(await other, Applied)
     await house.coalescer.close()
     assert house.store.batches == [3]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+async def test_nothing_is_left_behind_when_workers_end_as_writes_come(tmp_path: Path, workers: int) -> None:
+    """A worker that has just found nothing must not be counted on to take what comes in that moment."""
+    store = await SqliteDocumentStore.open(tmp_path / "documents.db")
+    coalescer = Coalescer(store, SystemClock(), ConsumerSettings(max_workers=workers))
+
+    async def sender(name: int) -> None:
+        for number in range(60):
+            write = a_write(f"{name}-{number}", changes=(Upsert("things", f"{name}-{number}", {}),))
+            await asyncio.wait_for(coalescer.apply(write, 10), 20)
+
+    await asyncio.gather(*map(sender, range(workers)))
+    await coalescer.close()
+    await store.close()
+
+
+async def test_an_error_of_no_known_kind_stays_with_its_write() -> None:
+    house = House()
+
+    async def picky(writes: Sequence[Write]) -> Sequence[Result]:
+        if any(write.order.message_id == "m2" for write in writes):
+            raise UnicodeEncodeError("utf-8", "x", 0, 1, "surrogates not allowed")
+        return await MemoryDocumentStore.apply(house.store, writes)
+
+    house.store.apply = picky  # type: ignore[method-assign]
+    results = await asyncio.gather(*(house.send(number) for number in range(4)), return_exceptions=True)
+    assert [type(result) for result in results] == [Applied, Applied, UnicodeEncodeError, Applied]

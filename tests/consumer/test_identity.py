@@ -52,7 +52,15 @@ def test_the_order_of_fields_does_not_matter_and_their_values_do() -> None:
 @pytest.mark.parametrize("event_id", ["a/b", "x" * 1500])
 def test_an_event_id_that_no_store_takes_as_a_name_is_digested(event_id: str) -> None:
     key = logical_key("prod", an_event(event_id=event_id), a_route())
-    assert key == f"prod__orders__{digest({'eventId': event_id})}"
+    assert key == digest({"env": "prod", "topic": "orders", "key": event_id})
+
+
+def test_parts_that_could_be_cut_elsewhere_are_digested() -> None:
+    first = logical_key("prod", an_event(topic="a", event_id="b__c"), a_route())
+    second = logical_key("prod", an_event(topic="a__b", event_id="c"), a_route())
+    assert first != second
+    (mark,) = marks_of(an_event(message_id="prod__orders__e1"), "", "ops_dedupe")
+    assert mark.id != logical_key("prod", an_event(event_id="e1"), a_route())
 
 
 @pytest.mark.parametrize("message_id", ["a/b", ".", "..", "__x__"])

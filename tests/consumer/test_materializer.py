@@ -201,8 +201,14 @@ def test_a_system_event_is_known_by_who_says_it_and_when() -> None:
         "service": "api",
         "producedAt": "2026-03-01T12:00:00Z",
         "region": "",
+        "sequence": None,
+        "status": "ok",
+        "version": None,
+        "lastHeartbeatAt": None,
     }
-    assert identity_of(event | {"status": "down"}) == identity_of(event)
+    assert identity_of(event | {"note": "again"}) == identity_of(event)
+    for other in ({"status": "down"}, {"sequence": 2}):
+        assert identity_of(event | other) != identity_of(event)
     for other in (
         {"service": "web"},
         {"region": "eu"},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.clock import NANOSECONDS
-from holdfast.consumer import Consumer, Event, Misconfigured, Poison, Transient, Upsert
+from holdfast.consumer import Consumer, Count, Event, Misconfigured, Poison, Transient, Upsert
 from holdfast.consumer.documents import Result, Write
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.errors import StorageUnavailable
@@ -317,3 +317,15 @@ async def test_only_the_last_thousand_are_kept() -> None:
     assert len(latest) == 1000
     assert latest[0].message_id == "m1004"
     assert house.pipeline.recent.totals["applied"] == 1005
+
+
+async def test_a_house_with_idle_workers_turns_nobody_away() -> None:
+    house = House(max_workers=8, queue_size=1)
+    outcomes = await asyncio.gather(*(house.send({"id": f"o{n}"}, f"m{n}") for n in range(9)))
+    assert {outcome.name for outcome in outcomes} == {"applied"}
+
+
+async def test_what_is_counted_has_a_name_that_every_store_can_hold() -> None:
+    for name in (2024, "\ud800"):
+        outcome = await House(lambda event, name=name: Count("totals", "t", {name: 1})).send({"id": "o1"})
+        assert isinstance(outcome, Poisoned)

@@ -67,5 +67,9 @@ def _check_id(field: str, value: object) -> None:
         raise Poison(f'{field}: must not contain "/"')
     if value.startswith("__") and value.endswith("__") and len(value) > 3:
         raise Poison(f"{field}: must not be like __this__")
-    if len(value.encode(errors="replace")) > LONGEST_ID_BYTES:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise Poison(f"{field}: has half of a surrogate pair") from None
+    if size > LONGEST_ID_BYTES:
         raise Poison(f"{field}: is longer than {LONGEST_ID_BYTES} bytes")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from holdfast.backoff import backoff_seconds
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.consumer.documents import DocumentStore, Result, Write
-from holdfast.errors import BadInput, StorageUnavailable
+from holdfast.errors import Misconfigured, StorageUnavailable
 from holdfast.settings import ConsumerSettings
 
 # Of the payloads in one transaction. Firestore takes 10 MiB, and documents carry some of a payload twice.
@@ -31,7 +31,8 @@ class _Waiting:
 class Coalescer:
     def __init__(self, store: DocumentStore, clock: Clock, settings: ConsumerSettings) -> None:
         self.retries = 0  # of transactions, since the start of the process
-        self.in_transactions = 0  # writes
+        self.transactions = 0  # under way
+        self.in_transactions = 0  # writes in them
         self._store = store
         self._clock = clock
         self._settings = settings
@@ -51,20 +52,29 @@ class Coalescer:
         if self._is_starting or len(self._workers) >= self._settings.max_workers:
             return
         self._is_starting = True
-        worker = asyncio.create_task(self._work())
-        self._workers.add(worker)
-        worker.add_done_callback(self._workers.discard)
+        self._workers.add(asyncio.create_task(self._work()))
 
     async def _work(self) -> None:
         self._is_starting = False
-        while batch := self._next_batch():
-            if self._waiting:
-                self._start_worker()
-            self.in_transactions += len(batch)
-            try:
-                await self._apply(batch)
-            finally:
-                self.in_transactions -= len(batch)
+        try:
+            while batch := self._next_batch():
+                if self._waiting:
+                    self._start_worker()
+                await self._transact(batch)
+        finally:
+            # In the same step in which it found that nothing waits: whatever comes next starts another worker.
+            worker = asyncio.current_task()
+            assert worker is not None
+            self._workers.discard(worker)
+
+    async def _transact(self, batch: Sequence[_Waiting]) -> None:
+        self.transactions += 1
+        self.in_transactions += len(batch)
+        try:
+            await self._apply(batch)
+        finally:
+            self.transactions -= 1
+            self.in_transactions -= len(batch)
 
     def _next_batch(self) -> list[_Waiting]:
         batch: list[_Waiting] = []
@@ -79,15 +89,13 @@ class Coalescer:
     async def _apply(self, batch: Sequence[_Waiting]) -> None:
         try:
             results = await self._with_retries([waiting.write for waiting in batch])
-        except BadInput as error:
+        except (StorageUnavailable, Misconfigured) as error:  # it is not about any one of them
+            _fail(batch, error)
+            return
+        except Exception as error:  # noqa: BLE001 - each sender is told, and classifies it
             if len(batch) == 1:
                 _fail(batch, error)
                 return
-            middle = len(batch) // 2
-            await self._apply(batch[:middle])
-            await self._apply(batch[middle:])
-        except Exception as error:  # noqa: BLE001 - each sender is told, and classifies it
-            _fail(batch, error)
         except BaseException:  # stopping: nobody is told that it was done, so it comes again
             for waiting in batch:
                 waiting.done.cancel()
@@ -96,6 +104,10 @@ class Coalescer:
             for waiting, result in zip(batch, results, strict=True):
                 if not waiting.done.done():
                     waiting.done.set_result(result)
+            return
+        middle = len(batch) // 2
+        await self._apply(batch[:middle])
+        await self._apply(batch[middle:])
 
     async def _with_retries(self, writes: Sequence[Write]) -> Sequence[Result]:
         settings = self._settings

@@ -86,7 +86,8 @@ class _Judging:
                 return Duplicate(mark.path)
         upserts = [change for change in write.changes if isinstance(change, Upsert)]
         orders = [stored.order if (stored := self._stored(upsert)) else None for upsert in upserts]
-        if upserts and all(order == write.order for order in orders):
+        # One that this very event wrote shows that all of it was done, though another may be newer by now.
+        if any(order == write.order for order in orders):
             return Duplicate(upserts[0].path)
         # First all that may refuse, so that a refused write leaves nothing behind.
         replaced = [

@@ -27,8 +27,9 @@ def logical_key(env: str, event: Event, route: Route) -> str:
     if not key:
         return ""
     whole = f"{env}__{event.topic}__{key}"
-    if len(whole.encode()) > LONGEST_ID_BYTES or "/" in whole:
-        return f"{env}__{event.topic}__{digest({'eventId': key})}"
+    # Where the parts cannot be told from what joins them, another event could have the same key.
+    if len(whole.encode()) > LONGEST_ID_BYTES or "/" in whole or whole.count("__") != 2:
+        return digest({"env": env, "topic": event.topic, "key": key})
     return whole
 
 
@@ -46,4 +47,5 @@ def digest(identity: Mapping[str, Any]) -> str:
 
 
 def _fits(message_id: str) -> bool:
-    return "/" not in message_id and message_id not in (".", "..") and not message_id.startswith("__")
+    """Nor may it look like a key of an event."""
+    return "/" not in message_id and message_id not in (".", "..") and "__" not in message_id

@@ -50,6 +50,7 @@ _TRANSIENT = (
 
 _MISCONFIGURED = (
     *(_GOOGLE + name for name in ("Forbidden", "PermissionDenied", "Unauthorized", "Unauthenticated")),
+    _GOOGLE + "FailedPrecondition",  # an index that is missing, a database that is disabled
     *(_AUTH + name for name in ("DefaultCredentialsError", "RefreshError", "MalformedError")),
     *(_PSYCOPG + name for name in ("InsufficientPrivilege", "InvalidPassword", "InvalidAuthorizationSpecification")),
     *(_PSYCOPG + name for name in ("UndefinedTable", "UndefinedColumn", "InvalidCatalogName", "InvalidSchemaName")),

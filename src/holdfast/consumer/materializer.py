@@ -69,6 +69,8 @@ def system_event_identity(event: Event) -> Mapping[str, Any] | None:
         "service": data.get("service"),
         "producedAt": produced,
         "region": data.get("region") or "",
+        # Beyond what the source lists: two reports of one second are two events when they say different things.
+        **{name: data.get(name) for name in ("sequence", "status", "version", "lastHeartbeatAt")},
     }
 
 

@@ -78,13 +78,14 @@ class Pipeline:
         self._dedupe_ns = round(settings.dedupe_days * SECONDS_PER_DAY * NANOSECONDS)
         self._coalescer = Coalescer(store, clock, settings)
         self._handlers = asyncio.Semaphore(settings.max_workers)  # of those that take their time
+        self._workers = settings.max_workers
         self._queue_size = settings.queue_size
         self._in_house = 0
         self._handling = 0
 
     async def handle(self, delivery: Delivery) -> Outcome:
         trail = _Trail()
-        if self.waiting >= self._queue_size:
+        if self.waiting >= self._queue_size + self._idle:
             outcome: Outcome = Retry(BACKPRESSURE, overloaded=True)
         else:
             self._in_house += 1
@@ -98,7 +99,12 @@ class Pipeline:
     @property
     def waiting(self) -> int:
         """Messages that were taken in and wait for a handler or a transaction."""
-        return self._in_house - self._handling - self._coalescer.in_transactions
+        return max(0, self._in_house - self._handling - self._coalescer.in_transactions)
+
+    @property
+    def _idle(self) -> int:
+        """What is about to be taken up does not wait."""
+        return max(0, self._workers - self._handling - self._coalescer.transactions)
 
     async def close(self) -> None:
         """Waits for the transactions under way."""
@@ -187,6 +193,8 @@ def checked_changes(handler: str, given: object) -> tuple[Change, ...]:
     for change in listed:
         if not isinstance(change, Upsert | Count):
             raise TypeError(f"{handler} returned {type(change).__name__}, not Upsert or Count")
+        if isinstance(change, Count):
+            change = dataclasses.replace(change, numbers=json_fields(change.numbers))
         changes.append(dataclasses.replace(change, fields=json_fields(change.fields)))
     if len({change.path for change in changes}) < len(changes):
         raise ValueError(f"{handler} changes one document twice")

@@ -47,7 +47,7 @@ CREATE TABLE marks (
     expire_at INTEGER NOT NULL,
     PRIMARY KEY (collection, id)
 ) WITHOUT ROWID;
-INSERT INTO marks (collection, id, message_id, created_at, expire_at)
+INSERT OR REPLACE INTO marks (collection, id, message_id, created_at, expire_at)
     SELECT 'ops_dedupe', substr(key, instr(key, ':') + 1), message_id, created_at, expire_at FROM dedupe;
 DROP TABLE dedupe;
 CREATE INDEX marks_by_expiry ON marks (expire_at)

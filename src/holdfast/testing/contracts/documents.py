@@ -76,7 +76,7 @@ class Oracle:
                 return Duplicate(mark.path)
         upserts = [change for change in write.changes if isinstance(change, Upsert)]
         known = [self._orders.get((change.collection, change.id)) for change in upserts]
-        if upserts and all(order == write.order for order in known):
+        if any(order == write.order for order in known):
             return Duplicate(upserts[0].path)
         self._marks.update(write.marks)
         changed = [change.path for change in upserts if self._replace(change, write.order)]
