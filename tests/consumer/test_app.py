@@ -28,7 +28,7 @@ def test_a_topic_has_one_handler() -> None:
         app.on("orders")(lambda event: Upsert("c", "d", {}))
 
 
-@pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "__a__", "x" * 1501, "é" * 751, 5, None])
+@pytest.mark.parametrize("bad", ["", ".", "..", "a/b", "__a__", "\udfff", "x" * 1501, "é" * 751, 5, None])
 def test_ids_that_no_store_could_hold_are_poison(bad: str) -> None:
     with pytest.raises(Poison, match=r"^collection: "):
         Upsert(bad, "id", {})

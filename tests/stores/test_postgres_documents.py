@@ -119,7 +119,6 @@ class TestPostgresDocuments(DurableDocumentStoreContract):
         [
             ("document id", a_write(document_id="a\0b")),
             ("document id", a_write(collection="a\0b")),
-            ("document id", a_write(document_id="\udfff")),
             ("document id", a_write(document_id="é" * 750, collection="c" * 1200)),
             ("dedupe mark", a_write(keys=("a\0b",))),
             ("dedupe mark", a_write(keys=("k" * 3000,))),
