@@ -20,11 +20,10 @@ import click
 import pytest
 
 from holdfast.broker import subscriptions, wire_resources
-from holdfast.broker.push import answers
 from holdfast.cli.main import cli
-from holdfast.consumer import recent, settle
+from holdfast.consumer import recent
 from holdfast.errors import Unsupported
-from holdfast.model import dead_letter_attributes
+from holdfast.model import dead_letter_attributes, push_headers
 from holdfast.model.failed_message import LEGAL_CHANGES, FailedMessage, FailureStatus
 from holdfast.settings import CONFIG_VARIABLE, Known, known_settings, load_settings
 from tests.support.process import Launcher, environment
@@ -209,8 +208,7 @@ def test_the_drawing_of_a_delivery_is_the_one_in_the_code() -> None:
 
 def test_headers_and_attributes_are_told_as_the_code_names_them() -> None:
     told = section(ARCHITECTURE, "Dead-letter now, and strict mode")
-    headers = {settle.DEAD_LETTER_HEADER, settle.REASON_HEADER, settle.ERROR_HEADER}
-    assert headers == {answers.DEAD_LETTER_HEADER, answers.REASON_HEADER, answers.ERROR_HEADER}
+    headers = {push_headers.DEAD_LETTER, push_headers.FAILURE_REASON, push_headers.ERROR}
     assert headers == set(re.findall(r"\bHoldfast-[A-Z][A-Za-z-]+", told))
     attributes = {row[0].strip("`") for row in rows(told) if re.match(r"`(Cloud|holdfast-)", row[0])}
     assert attributes == dead_letter_attributes.ALL

@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 from urllib.parse import quote
 
+from holdfast.model import push_headers
 from holdfast.model.outcome import Applied, Duplicate, Outcome, Poisoned, Retry, Stale
-
-# Read by our broker only; to Cloud Pub/Sub a poison answer is a failure like any other.
-DEAD_LETTER_HEADER = "Holdfast-Dead-Letter"
-REASON_HEADER = "Holdfast-Failure-Reason"
-ERROR_HEADER = "Holdfast-Error"
 
 LONGEST_REASON = 100  # the failure table's column
 LONGEST_ERROR = 512  # percent-encoded at most 6 KiB; clients refuse headers above 8 KiB
@@ -49,14 +45,14 @@ def settle(outcome: Outcome, message_id: str) -> PushAnswer:
 def poison_headers(outcome: Poisoned) -> dict[str, str]:
     """Percent-encoded: both texts may hold anything, and a header only some of ASCII."""
     return {
-        DEAD_LETTER_HEADER: "now",
-        REASON_HEADER: quote(outcome.reason[:LONGEST_REASON], safe="", errors="replace"),
+        push_headers.DEAD_LETTER: "now",
+        push_headers.FAILURE_REASON: quote(outcome.reason[:LONGEST_REASON], safe="", errors="replace"),
         **error_header(outcome.error),
     }
 
 
 def error_header(error: str) -> dict[str, str]:
-    return {ERROR_HEADER: quote(error[:LONGEST_ERROR], safe="", errors="replace")}
+    return {push_headers.ERROR: quote(error[:LONGEST_ERROR], safe="", errors="replace")}
 
 
 def _retry_status(outcome: Retry) -> int:

@@ -34,5 +34,9 @@ STOPPING = NoAnswer("closed", "Holdfast is stopping")
 
 def no_answer(kind: str, error: str) -> NoAnswer:
     """For a reason that is not all our own words."""
-    printable = "".join(letter if letter.isprintable() else "?" for letter in error[:LONGEST_REASON])
-    return NoAnswer(kind, printable)
+    return NoAnswer(kind, printable(error, LONGEST_REASON))
+
+
+def printable(text: str, longest: int) -> str:
+    """Of what an endpoint may have a say in, and that ends up on terminals and pages."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:longest])

@@ -30,6 +30,11 @@ def request_head(method: str, target: Target, headers: Mapping[str, str]) -> byt
     return b"".join(lines)
 
 
+def may_be_header(name: str, value: str) -> bool:
+    """Whether `request_head` would take it, and no line or request could end in it."""
+    return bool(_TOKEN.fullmatch(name)) and name.lower() not in _OURS and not _CONTROL.search(value)
+
+
 def _header_line(name: str, value: str) -> bytes:
     if not _TOKEN.fullmatch(name):
         raise BadInput(f"header {name[:64]!r}", "a header's name must be letters, digits and !#$%&'*+-.^_`|~")

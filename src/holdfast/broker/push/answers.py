@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from urllib.parse import unquote
 
 from holdfast.broker.leases import Failure
-from holdfast.outgoing.client import Answer, NoAnswer
+from holdfast.model import push_headers
+from holdfast.outgoing.answers import Answer, NoAnswer, printable
 
 # The statuses that Cloud Pub/Sub takes as an acknowledgement.
 ACKNOWLEDGED = frozenset({102, 200, 201, 202, 204})
 
 # These say that the endpoint is well and the message is not: asking more slowly would not help.
 ABOUT_THE_MESSAGE = frozenset({400, 409, 413, 415, 422})
-
-# With these headers a consumer tells our broker what Pub/Sub's protocol has no words for. Strict mode ignores them.
-DEAD_LETTER_HEADER = "Holdfast-Dead-Letter"  # "now"
-REASON_HEADER = "Holdfast-Failure-Reason"
-ERROR_HEADER = "Holdfast-Error"  # percent-encoded
 
 # Pub/Sub's longest backoff; no endpoint can put a message off for longer.
 LONGEST_RETRY_AFTER_SECONDS = 600.0
@@ -63,17 +60,17 @@ def failure_of(result: Answer | NoAnswer, *, strict: bool, now_ns: int) -> Failu
         return Failure(error=told, status=str(result.status))
     headers = result.headers
     return Failure(
-        error=_cleaned(unquote(headers.get(ERROR_HEADER.lower(), "")[: 3 * LONGEST_ERROR])) or told,
+        error=_told(headers, push_headers.ERROR) or told,
         status=str(result.status),
-        reason=headers.get(REASON_HEADER.lower(), ""),
-        dead_letter_now=headers.get(DEAD_LETTER_HEADER.lower(), "").lower() == "now",
+        reason=_told(headers, push_headers.FAILURE_REASON),
+        dead_letter_now=headers.get(push_headers.DEAD_LETTER.lower(), "").lower() == "now",
         retry_after_seconds=_retry_after(headers.get("retry-after", ""), headers.get("date", ""), now_ns),
     )
 
 
-def _cleaned(text: str) -> str:
-    """It is the endpoint's, and ends up on terminals and pages."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:LONGEST_ERROR])
+def _told(headers: Mapping[str, str], name: str) -> str:
+    """Percent-encoded. Cut first: decoding costs, and the text is the endpoint's to choose."""
+    return printable(unquote(headers.get(name.lower(), "")[: 3 * LONGEST_ERROR]), LONGEST_ERROR)
 
 
 def _retry_after(value: str, date: str, now_ns: int) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from base64 import b64encode
 from typing import Any
 
@@ -11,31 +10,17 @@ from holdfast.broker.wire import PubsubMessage
 from holdfast.clock import NANOSECONDS
 from holdfast.model.resources import PushConfig, Subscription
 from holdfast.model.timestamps import format_rfc3339
-from holdfast.outgoing.client import request_head
+from holdfast.outgoing.request_head import may_be_header, request_head
 from holdfast.outgoing.targets import Target
 
-# Header names that an attribute of an unwrapped message may not set: they frame the request or are the broker's own.
-_OURS = frozenset(
-    {
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "user-agent",
-    }
-)
+# Header names that an attribute of an unwrapped message may not set, besides those that frame a request.
+_RESERVED = frozenset({"te", "trailer", "user-agent"})
 # Up to this, one write of it all is cheaper than several.
-SMALL_BYTES = 64 << 10
+JOINED_BYTES = 64 << 10
 
 _BEFORE_DATA = b'{"message":{"data":"'
 _METADATA_PREFIX = "x-goog-pubsub-"
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
-_NO_HEADER_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_ORDERING_KEY = "x-goog-pubsub-ordering-key"
 
 
 class RequestBuilder:
@@ -65,7 +50,7 @@ class RequestBuilder:
             headers += b"Authorization: %b\r\n" % authorization.encode()
         length = sum([len(piece) for piece in body])
         pieces = (b"%b%bContent-Length: %d\r\n\r\n" % (self._head, headers, length), *body)
-        return pieces if length > SMALL_BYTES else (b"".join(pieces),)
+        return pieces if length > JOINED_BYTES else (b"".join(pieces),)
 
     def _after_data(self, message: Any, attempt: int) -> bytes:
         """Both spellings of id and time are there because Pub/Sub sends both. Ids and times need no escaping."""
@@ -87,18 +72,18 @@ class RequestBuilder:
             "x-goog-pubsub-message-id": message.message_id,
             "x-goog-pubsub-publish-time": _publish_time(message),
         }
-        if message.ordering_key and not _NO_HEADER_VALUE.search(message.ordering_key):
-            found["x-goog-pubsub-ordering-key"] = message.ordering_key
+        if message.ordering_key and may_be_header(_ORDERING_KEY, message.ordering_key):
+            found[_ORDERING_KEY] = message.ordering_key
         found |= {name: value for name, value in message.attributes.items() if self._may_be_header(name, value)}
         return b"".join([b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in found.items()])
 
     def _may_be_header(self, name: str, value: str) -> bool:
         lower = name.lower()
-        if lower in _OURS or lower.startswith((_METADATA_PREFIX, "proxy-")):
+        if lower in _RESERVED or lower.startswith((_METADATA_PREFIX, "proxy-")):
             return False
         if lower == "authorization" and self._push.oidc is not None:
             return False
-        return bool(_HEADER_NAME.fullmatch(name)) and not _NO_HEADER_VALUE.search(value)
+        return may_be_header(name, value)
 
 
 def _publish_time(message: Any) -> str:
