@@ -8,6 +8,7 @@ import click
 
 import holdfast
 from holdfast.cli.demo import demo
+from holdfast.cli.load.command import load
 from holdfast.cli.look import docs, failures
 from holdfast.cli.operate.messages import publish, pull
 from holdfast.cli.operate.push import push
@@ -23,7 +24,7 @@ from holdfast.errors import HoldfastError
 # The help lists commands in the order in which a newcomer meets them.
 SECTIONS = {
     "Run": (up, broker, consume, desk),
-    "Try": (demo,),
+    "Try": (demo, load),
     "Look": (docs, failures),
     "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push),
 }

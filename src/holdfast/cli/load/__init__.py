@@ -1,0 +1,1 @@
+"""`holdfast load`: pushes messages at an endpoint as Pub/Sub would, and tells what it bears."""
