@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,11 @@ SHARED = [
     ("SUBSCRIPTION_TOPIC_MAP", '{"a": "b"}', "consumer", "subscription_topic_map", {"a": "b"}),
     ("CONSUMER_MAX_WORKERS", "3", "consumer", "max_workers", 3),
     ("CONSUMER_QUEUE_SIZE", "4", "consumer", "queue_size", 4),
+    ("DLQ_TOPIC", "orders-dlq", "consumer", "dlq_topic", "orders-dlq"),
+    ("DLQ_PUBLISH_DEADLINE_S", "2.5", "consumer", "dlq_publish_deadline_seconds", 2.5),
+    ("K_SERVICE", "shop", "consumer", "service", "shop"),
+    ("K_REVISION", "shop-00007", "consumer", "version", "shop-00007"),
+    ("GIT_SHA", "abc123", "consumer", "sha", "abc123"),
     ("FIRESTORE_DATABASE", "other", "consumer", "firestore_database", "other"),
     ("FIRESTORE_RETRY_MAX_ATTEMPTS", "3", "consumer", "retry_max_attempts", 3),
     ("FIRESTORE_RETRY_INITIAL_BACKOFF_S", "0.5", "consumer", "retry_initial_backoff_seconds", 0.5),
@@ -126,6 +132,11 @@ def test_every_table_of_the_file() -> None:
         [consumer]
         env = "staging"
         subscription_topic_map = { "orders.shop" = "orders", plain = "ticks" }
+        [[consumer.routes]]
+        topic = "orders"
+        fields = { total = "order.total" }
+        [[consumer.routes]]
+        topic = "refunds"
         [desk]
         failures = "memory:"
         [topology]
@@ -136,6 +147,7 @@ def test_every_table_of_the_file() -> None:
     assert (settings.push.workers, settings.push.timeout_seconds) == (7, 2.0)
     assert (settings.http.host, settings.consumer.env) == ("127.0.0.2", "staging")
     assert settings.consumer.subscription_topic_map == {"orders.shop": "orders", "plain": "ticks"}
+    assert settings.consumer.routes == ({"topic": "orders", "fields": {"total": "order.total"}}, {"topic": "refunds"})
     assert (settings.desk.failures, settings.topology.max_delivery_attempts) == ("memory:", 9)
 
 
@@ -143,10 +155,41 @@ def test_every_table_of_the_file() -> None:
 def test_each_default_is_allowed_and_keeps_its_type(known: Known) -> None:
     """By every way in: as a value of the file and as text of the environment."""
     kind = type(known.default)
-    for value in (known.default, str(known.default) if kind is not dict else "{}"):
+    in_the_file = list(known.default) if kind is tuple else known.default
+    as_text = json.dumps(known.default) if kind in (dict, tuple) else str(known.default)
+    for value in (in_the_file, as_text):
         converted = known.convert(value, known.key)
         assert converted == known.default
         assert type(converted) is kind
+
+
+@pytest.mark.parametrize("text", ["orders", "{}", "[1]", '"x"', "[" * 100_000])
+def test_routes_that_are_no_tables(text: str) -> None:
+    with pytest.raises(SettingError, match="must be a list of tables"):
+        from_environment(HOLDFAST_CONSUMER_ROUTES=text)
+
+
+def test_routes_from_the_environment() -> None:
+    routes = from_environment(HOLDFAST_CONSUMER_ROUTES='[{"topic": "orders"}]').consumer.routes
+    assert routes == ({"topic": "orders"},)
+
+
+@pytest.mark.parametrize(
+    ("topic", "good"),
+    [
+        ("orders-dlq", True),
+        ("projects/shop/topics/orders-dlq", True),
+        ("", True),
+        ("no topic", False),
+        ("projects/shop/subscriptions/x", False),
+    ],
+)
+def test_the_dead_letter_topic_is_an_id_or_a_path(topic: str, good: bool) -> None:
+    if good:
+        assert from_environment(HOLDFAST_CONSUMER_DLQ_TOPIC=topic).consumer.dlq_topic == topic
+    else:
+        with pytest.raises(SettingError, match="must be a topic id"):
+            from_environment(HOLDFAST_CONSUMER_DLQ_TOPIC=topic)
 
 
 def test_settings_cannot_be_changed() -> None:

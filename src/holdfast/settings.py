@@ -11,7 +11,7 @@ import ipaddress
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,12 @@ def _project_id(value: str) -> str | None:
 def _topic_id(value: str) -> str | None:
     allowed = "must be a topic id: 3 to 255 letters, digits and -_.~+%, a letter first, not starting with 'goog'"
     return _complaint(check_topic, f"projects/any/topics/{value}", allowed)
+
+
+def _topic_or_empty(value: str) -> str | None:
+    if value.startswith("projects/"):
+        return _complaint(check_topic, value, "must be a topic id, or projects/PROJECT/topics/ID")
+    return _topic_id(value) if value else None
 
 
 def _complaint(check: Callable[[str, str], None], path: str, allowed: str) -> str | None:
@@ -241,6 +247,11 @@ class ConsumerSettings:
         "The default topology's own subscriptions are known without it.",
         variable="SUBSCRIPTION_TOPIC_MAP",
     )
+    routes: Sequence[Mapping[str, Any]] = setting(
+        (),
+        "Routes without Python, as `[[consumer.routes]]` tables (JSON in the environment): `topic`, `collection`, "
+        "`id`, `fields`, `required`. docs/consumer.md tells them.",
+    )
     service_document_id: str = setting(
         "env",
         "Id of `ops_services` documents: `env` is env__service, `env_region` is env__service__region, "
@@ -258,6 +269,25 @@ class ConsumerSettings:
         "Messages that may wait for a worker; the next is answered 429.",
         check=_between(1, 100_000),
         variable="CONSUMER_QUEUE_SIZE",
+    )
+    pull_max_messages: int = setting(
+        1000,
+        "Messages of one pulled subscription that may be in our hands at once: being worked on, waiting, or not acked "
+        "yet. The broker sends no more until some are settled.",
+        check=_between(1, 100_000),
+    )
+    pull_max_megabytes: int = setting(
+        64, "The same, as the size of their payloads. One message more is possible.", check=_between(1, 65536)
+    )
+    max_lease_seconds: float = setting(
+        3600.0,
+        "How long a pulled message's deadline is extended while it is worked on. Then the broker may send it again.",
+        check=_between(10, 86_400),
+    )
+    drain_seconds: float = setting(
+        8.0,
+        "At a stop: longest wait for pulled messages that are being worked on. What is not done then is given back.",
+        check=_between(0, 3600),
     )
     retry_max_attempts: int = setting(
         6,
@@ -283,6 +313,34 @@ class ConsumerSettings:
         check=_between(0, 600),
         variable="FIRESTORE_RETRY_MAX_TOTAL_S",
     )
+    dead_letter_policy: str = setting(
+        "auto",
+        "Whether subscriptions dead-letter what fails: `always`, `never`, or `auto`: those whose deliveries tell their "
+        "attempt. Poison from others is recorded as a failed message, then acked.",
+        check=_one_of("auto", "always", "never"),
+    )
+    dlq_topic: str = setting(
+        "",
+        "Topic, by id or full path, for failed messages that the subscription does not dead-letter, and for those that "
+        "the store refuses for good. Empty: the first go to `desk.failures`, the others are sent again.",
+        check=_topic_or_empty,
+        variable="DLQ_TOPIC",
+    )
+    dlq_publish_deadline_seconds: float = setting(
+        10.0,
+        "Longest wait for that topic to have it. Without its word the message is not acked.",
+        check=_between(0.1, 600),
+        variable="DLQ_PUBLISH_DEADLINE_S",
+    )
+    future_seconds: float = setting(
+        300.0,
+        "An event whose time is further ahead of our clock is flagged in the log: it wins over all that come after it.",
+        check=_between(0, 10**9),
+    )
+    refuse_future: bool = setting(False, "Treat such an event as poison.")
+    service: str = setting("holdfast", "Name of this service in its log.", check=_not_empty, variable="K_SERVICE")
+    version: str = setting("", "Version in its log. Empty: Holdfast's own.", variable="K_REVISION")
+    sha: str = setting("", "Commit in its log. Empty: none.", variable="GIT_SHA")
     dedupe_days: float = setting(
         7.0,
         "How long a message id or event id is remembered; Pub/Sub redelivers for 7 days.",
@@ -528,6 +586,8 @@ def _convert(source: str, value: object, default: object) -> Any:
         return _to_number(source, value, float)
     if isinstance(default, Mapping):
         return _to_mapping(source, value)
+    if isinstance(default, tuple):
+        return _to_tables(source, value)
     if not isinstance(value, str):
         raise SettingError(source, value, "must be text")
     return value
@@ -565,14 +625,27 @@ def _to_number(source: str, value: object, kind: type[int] | type[float]) -> flo
 
 def _to_mapping(source: str, value: object) -> Mapping[str, str]:
     wanted = 'must map text to text, such as {"my-subscription": "market-ticks"}'
-    parsed = value
-    if isinstance(value, str):
-        try:
-            parsed = json.loads(value)
-        except ValueError as error:
-            raise SettingError(source, value, wanted) from error
+    parsed = _from_json(source, value, wanted)
     if not isinstance(parsed, Mapping) or not all(
         isinstance(key, str) and isinstance(item, str) for key, item in parsed.items()
     ):
         raise SettingError(source, value, wanted)
     return dict(parsed)
+
+
+def _to_tables(source: str, value: object) -> Sequence[Mapping[str, Any]]:
+    wanted = "must be a list of tables"
+    parsed = _from_json(source, value, wanted)
+    if not isinstance(parsed, list) or not all(isinstance(item, Mapping) for item in parsed):
+        raise SettingError(source, value, wanted)
+    return tuple(parsed)
+
+
+def _from_json(source: str, value: object, wanted: str) -> object:
+    """Of text, which is how the environment tells what is not text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise SettingError(source, value, wanted) from error

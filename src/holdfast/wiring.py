@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import ipaddress
 import socket
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,19 +36,23 @@ from holdfast.broker.retention import keep_removing
 from holdfast.broker.service import Broker
 from holdfast.clock import Clock, SystemClock
 from holdfast.consumer.app import Consumer
+from holdfast.consumer.dead_letter_topic import DeadLetterTopic
+from holdfast.consumer.declared import add_declared_routes
 from holdfast.consumer.documents import DocumentStore
+from holdfast.consumer.failure_sink import FailureSink
 from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.materializer import materializer
 from holdfast.consumer.pipeline import Pipeline
-from holdfast.consumer.pull import consume
+from holdfast.consumer.pull import pulling
 from holdfast.consumer.push_auth import GOOGLE, GOOGLE_KEYS_URL, PushAuth, RemoteKeys
 from holdfast.consumer.transport import Transport
+from holdfast.deadletter.capture import DirectCapture
 from holdfast.deadletter.collector import Collector
 from holdfast.deadletter.failures import FailureStore
 from holdfast.deadletter.service import Desk
 from holdfast.errors import BadInput, SettingError
 from holdfast.metrics import MetricsRegistry
-from holdfast.model.names import subscription_path
+from holdfast.model.names import subscription_path, topic_path
 from holdfast.model.resources import OidcToken, PushConfig
 from holdfast.outgoing.addresses import AddressGuard
 from holdfast.outgoing.client import OutgoingClient
@@ -102,6 +106,7 @@ class Running:
 async def running_up(settings: Settings) -> AsyncIterator[Running]:
     """Broker, consumer and desk in one process."""
     clock = SystemClock()
+    app = make_consumer(settings, clock)
     async with AsyncExitStack() as stack:
         listener, http_port = _take_port(stack, settings.http.host, settings.http.port)
         broker_ports = _take_broker_ports(stack, settings)
@@ -118,7 +123,8 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         if settings.topology.create != "never":
             await create_absent(topology, transport)
             await _point_push_here(part.broker, topology, settings.http.host)
-        pipeline = await _entered(stack, _pipeline(settings, clock, documents, ""))
+        sink = _desk_failure_sink(settings, clock, transport, failures)
+        pipeline = await _entered(stack, _pipeline(settings, clock, app, documents, sink))
         await stack.enter_async_context(_desk(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(_background(keep_forgetting(documents, clock)))
         auth = _local_auth(part, clock, token, endpoint) if token else None
@@ -147,23 +153,42 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         listener, port = _take_port(stack, settings.http.host, settings.http.port)
+        consumer = make_consumer(settings, clock, load_app(app) if app else None)
+        part = await stack.enter_async_context(consuming(settings, consumer, clock))
+        await stack.enter_async_context(_http(listener, part.routes, part.checks))
+        if not app and _may_create(settings):
+            token = _push_token(settings) if part.auth else None
+            push = PushConfig(_push_endpoint(settings, port), oidc=token)
+            await create_absent(default_topology(settings, push), part.transport())
+        if pull:  # first to stop: what it has begun needs all the others
+            paths = [subscription_path(settings.general.project, name) for name in pull]
+            await stack.enter_async_context(pulling(part.transport(), part.pipeline, clock, settings.consumer, paths))
+        yield Running(http_port=port)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPart:
+    """`transport` connects when first called."""
+
+    pipeline: Pipeline
+    auth: PushAuth | None
+    routes: Sequence[Route]
+    checks: Mapping[str, Check]
+    transport: Callable[[], Transport]
+
+
+@asynccontextmanager
+async def consuming(settings: Settings, app: Consumer, clock: Clock) -> AsyncIterator[ConsumerPart]:
+    """A consumer that can be pushed to by HTTP, once somebody serves its routes."""
+    async with AsyncExitStack() as stack:
         auth = await _remote_auth(stack, settings, clock)
         documents = await _entered(stack, await open_documents(settings))
-        pipeline = await _entered(stack, _pipeline(settings, clock, documents, app))
+        transport = await _entered(stack, _Connection(settings.general.emulator_host))
+        sink = await _own_failure_sink(stack, settings, clock, transport)
+        pipeline = await _entered(stack, _pipeline(settings, clock, app, documents, sink))
         await stack.enter_async_context(_background(keep_forgetting(documents, clock)))
-        await stack.enter_async_context(
-            _http(listener, _consumer_routes(pipeline, documents, auth), {"documents": documents.collections})
-        )
-        if pull or _may_create(settings):
-            transport = await _entered(stack, GoogleTransport.connect(settings.general.emulator_host))
-            if not app and _may_create(settings):
-                token = _push_token(settings) if auth else None
-                push = PushConfig(_push_endpoint(settings, port), oidc=token)
-                await create_absent(default_topology(settings, push), transport)
-            for name in pull:
-                path = subscription_path(settings.general.project, name)
-                await stack.enter_async_context(_background(consume(transport, pipeline, path)))
-        yield Running(http_port=port)
+        routes = _consumer_routes(pipeline, documents, auth)
+        yield ConsumerPart(pipeline, auth, routes, {"documents": documents.collections}, transport.get)
 
 
 @asynccontextmanager
@@ -208,6 +233,17 @@ async def open_failures(settings: Settings) -> FailureStore:
             return MemoryFailureStore()
         case SqlitePlace(path):
             return await SqliteFailureStore.open(path)
+        case _:
+            assert_never(place)
+
+
+async def _open_failures_beside_desk(settings: Settings) -> FailureStore:
+    place = failures_place(settings)
+    match place:
+        case MemoryPlace():
+            return MemoryFailureStore()  # lost with the process, as everything of it
+        case SqlitePlace(path):
+            return await SqliteFailureStore.open_shared(path)
         case _:
             assert_never(place)
 
@@ -393,9 +429,56 @@ async def _entered(stack: AsyncExitStack, thing: ClosableT) -> ClosableT:
     return thing
 
 
-def _pipeline(settings: Settings, clock: Clock, documents: DocumentStore, app: str) -> Pipeline:
-    consumer = load_app(app) if app else materializer(settings.consumer, clock)
-    return Pipeline(consumer, documents, clock, settings.consumer, topics_by_subscription(settings))
+def _pipeline(settings: Settings, clock: Clock, app: Consumer, documents: DocumentStore, sink: FailureSink) -> Pipeline:
+    return Pipeline(app, documents, sink, clock, settings.consumer, topics_by_subscription(settings))
+
+
+class _Connection:
+    """To the broker that the settings name, made when it is first needed: a consumer that is only pushed to needs
+    none."""
+
+    def __init__(self, emulator_host: str) -> None:
+        self._emulator_host = emulator_host
+        self._transport: GoogleTransport | None = None
+
+    def get(self) -> GoogleTransport:
+        if self._transport is None:
+            self._transport = GoogleTransport.connect(self._emulator_host)
+        return self._transport
+
+    async def close(self) -> None:
+        if self._transport is not None:
+            await self._transport.close()
+
+
+# Where failed messages go that no subscription dead-letters.
+
+
+def _dead_letter_topic(settings: Settings, transport: Transport) -> DeadLetterTopic:
+    consumer = settings.consumer
+    topic = topic_path(settings.general.project, consumer.dlq_topic)
+    return DeadLetterTopic(transport, topic, consumer.dlq_publish_deadline_seconds)
+
+
+def _desk_failure_sink(settings: Settings, clock: Clock, transport: Transport, failures: FailureStore) -> FailureSink:
+    """Of a consumer that shares its process with a desk."""
+
+    async def opened() -> FailureStore:
+        return failures
+
+    if settings.consumer.dlq_topic:
+        return _dead_letter_topic(settings, transport)
+    return DirectCapture(opened, clock, settings.general.project)
+
+
+async def _own_failure_sink(
+    stack: AsyncExitStack, settings: Settings, clock: Clock, transport: _Connection
+) -> FailureSink:
+    """Of a consumer that runs without a desk in its process."""
+    if settings.consumer.dlq_topic:
+        return _dead_letter_topic(settings, transport.get())
+    capture = DirectCapture(lambda: _open_failures_beside_desk(settings), clock, settings.general.project)
+    return await _entered(stack, capture)
 
 
 def _consumer_routes(pipeline: Pipeline, documents: DocumentStore, auth: PushAuth | None) -> list[Route]:
@@ -404,6 +487,11 @@ def _consumer_routes(pipeline: Pipeline, documents: DocumentStore, auth: PushAut
         *documents_api.routes(documents),
         *outcomes_api.routes(pipeline.recent),
     ]
+
+
+def make_consumer(settings: Settings, clock: Clock, own: Consumer | None = None) -> Consumer:
+    """The user's `own`, or the materializer, with the routes of holdfast.toml."""
+    return add_declared_routes(own or materializer(settings.consumer, clock), settings.consumer.routes)
 
 
 def load_app(name: str) -> Consumer:

@@ -24,6 +24,7 @@ from holdfast.api.http import documents, outcomes, push_endpoint
 from holdfast.clock import SystemClock
 from holdfast.consumer import Consumer, Event, Transient, Upsert
 from holdfast.consumer.documents import DocumentStore
+from holdfast.consumer.failure_sink import FailureSink
 from holdfast.consumer.materializer import materializer
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.push_auth import PushAuth, RemoteKeys
@@ -32,6 +33,7 @@ from holdfast.settings import ConsumerSettings
 from holdfast.stores.memory.documents import MemoryDocumentStore
 from holdfast.stores.sqlite.documents import SqliteDocumentStore
 from holdfast.telemetry import JsonFormatter
+from tests.support.failures import Captured, FullSink
 from tests.support.push_tokens import AUDIENCE, EMAIL, ISSUER, OneKey, bearer, refused
 
 SUBSCRIPTION = "projects/local/subscriptions/system.events.materializer"
@@ -40,10 +42,10 @@ SETTINGS = ConsumerSettings(max_workers=2, queue_size=2)
 
 @asynccontextmanager
 async def serving(
-    app: Consumer, store: DocumentStore, auth: PushAuth | None = None
+    app: Consumer, store: DocumentStore, auth: PushAuth | None = None, failures: FailureSink | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     topics = {"system.events.materializer": "system.events"}
-    pipeline = Pipeline(app, store, SystemClock(), SETTINGS, topics)
+    pipeline = Pipeline(app, store, failures or Captured(), SystemClock(), SETTINGS, topics)
     routes = [
         *push_endpoint.routes(pipeline, auth),
         *documents.routes(store),
@@ -154,6 +156,38 @@ async def test_an_unreadable_payload_is_400(client: aiohttp.ClientSession) -> No
     status, body, headers = await push(client, envelope(b"nonsense"))
     assert (status, body["reason"]) == (400, "DECODE_ERROR")
     assert headers["Holdfast-Dead-Letter"] == "now"
+
+
+async def test_poison_without_a_dead_letter_policy_is_recorded_and_acked() -> None:
+    failures = Captured()
+    event = envelope({"status": "healthy"})
+    del event["deliveryAttempt"]
+    async with serving(materializer(SETTINGS), MemoryDocumentStore(), failures=failures) as client:
+        for _ in range(2):  # recording it twice changes nothing
+            status, body, headers = await push(client, event)
+            assert (status, body["outcome"], body["recorded"]) == (200, "poison", "the failure store")
+            assert "Holdfast-Dead-Letter" not in headers
+    [failure] = await failures.all()
+    assert (failure.message_id, failure.subscription) == ("m1", SUBSCRIPTION)
+    assert failure.source_topic == "projects/local/topics/system.events"
+    assert (failure.failure_reason, failure.error_details) == (
+        "SCHEMA_VALIDATION_ERROR",
+        "service: is missing or empty",
+    )
+    assert failure.data == b'{"status": "healthy"}'
+
+
+async def test_poison_that_cannot_be_recorded_comes_again(caplog: pytest.LogCaptureFixture) -> None:
+    event = envelope(b"nonsense")
+    del event["deliveryAttempt"]
+    async with serving(materializer(SETTINGS), MemoryDocumentStore(), failures=FullSink()) as client:
+        status, body, headers = await push(client, event)
+    assert (status, body["outcome"]) == (500, "poison")
+    assert "recorded" not in body
+    assert "Holdfast-Dead-Letter" not in headers
+    [line] = [record for record in caplog.records if record.name == "holdfast.consumer"]
+    logged = json.loads(JsonFormatter().format(line))
+    assert (logged["http_status"], logged["record_error"]) == (500, "a full disk: no space left")
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"\xff\xfe", b"[]", b'{"message":{}}', b'{"message":{"data":"!"}}'])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
+import random
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.clock import NANOSECONDS
-from holdfast.consumer.decode import decode_envelope, decode_event
+from holdfast.consumer.decode import LARGEST_UNPACKED_BYTES, decode_envelope, decode_event, unpacked
 from holdfast.consumer.event import Event
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
@@ -37,7 +39,7 @@ def decoded(value: object) -> Delivery:
 def event(payload: bytes | dict[str, Any], **message: Any) -> Event:
     data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     made = Message(data, message_id="m1", publish_time_ns=PUBLISHED, **message)
-    return decode_event(Delivery("projects/p/subscriptions/s", made, attempt=2))
+    return decode_event(Delivery("projects/p/subscriptions/s", made, attempt=2), unpacked(made.data))
 
 
 # The envelope.
@@ -297,3 +299,43 @@ def test_any_payload_is_an_event_or_poison(payload: bytes | dict[str, Any]) -> N
 def test_what_was_sent_is_what_is_read(payload: dict[str, Any]) -> None:
     payload = {f"_{key}": value for key, value in payload.items()}  # no field that has a meaning
     assert event(payload).data == payload
+
+
+# Gzip.
+
+
+def test_gzip_is_unpacked_also_in_several_members() -> None:
+    assert event(gzip.compress(b'{"a":1}')).data == {"a": 1}
+    assert event(gzip.compress(b'{"a"') + gzip.compress(b":1}")).data == {"a": 1}
+
+
+def test_what_is_not_gzip_is_left_alone() -> None:
+    assert unpacked(b"\x1f") == b"\x1f"
+    assert unpacked(b"") == b""
+
+
+def test_the_largest_payload_passes_and_one_byte_more_does_not() -> None:
+    assert len(unpacked(gzip.compress(bytes(LARGEST_UNPACKED_BYTES)))) == LARGEST_UNPACKED_BYTES
+    for bomb in (
+        gzip.compress(bytes(LARGEST_UNPACKED_BYTES + 1)),
+        gzip.compress(bytes(LARGEST_UNPACKED_BYTES)) + gzip.compress(b"x"),
+    ):
+        with pytest.raises(Poison, match="is larger than 20000000 bytes once decompressed") as caught:
+            unpacked(bomb)
+        assert (caught.value.reason, caught.value.readable) == ("DECODE_ERROR", False)
+
+
+def test_damaged_gzip_is_poison() -> None:
+    sound = gzip.compress(random.Random(1).randbytes(1000))
+    damaged = [
+        sound[:2],
+        sound[:10],
+        sound[:-1],
+        sound + b"more",
+        sound + b"\x1f\x8b",
+        sound[:500] + b"\x00" * 20 + sound[520:],
+        sound[:-8] + bytes(8),
+    ]
+    for data in damaged:
+        with pytest.raises(Poison, match="data: is not valid gzip"):
+            unpacked(data)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast.clock import NANOSECONDS
-from holdfast.consumer.changes import Upsert
+from holdfast.consumer.changes import Count, Upsert
 from holdfast.consumer.decode import decode_event
 from holdfast.consumer.event import Event
-from holdfast.consumer.materializer import materializer, system_event_identity
+from holdfast.consumer.materializer import heartbeat_identity, materializer, system_event_identity
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
 from holdfast.settings import ConsumerSettings
@@ -23,12 +23,16 @@ PUBLISHED = 1_767_875_696_123 * 1_000_000
 SETTINGS = ConsumerSettings(env="prod", default_region="eu")
 
 
-def upsert(topic: str, payload: dict[str, Any], settings: ConsumerSettings = SETTINGS) -> Upsert:
+def changes(topic: str, payload: dict[str, Any], settings: ConsumerSettings = SETTINGS) -> Any:
     message = Message(json.dumps(payload).encode(), message_id="m1", publish_time_ns=PUBLISHED)
-    event = dataclasses.replace(decode_event(Delivery("s", message)), topic=topic)
+    event = dataclasses.replace(decode_event(Delivery("s", message), message.data), topic=topic)
     route = materializer(settings, ManualClock(2_000_000_000 * NANOSECONDS)).route(topic)
     assert route is not None
-    result = route.handler(event)
+    return route.handler(event)
+
+
+def upsert(topic: str, payload: dict[str, Any], settings: ConsumerSettings = SETTINGS) -> Upsert:
+    result = changes(topic, payload, settings)
     assert isinstance(result, Upsert)
     return result
 
@@ -221,3 +225,74 @@ def test_a_system_event_is_known_by_who_says_it_and_when() -> None:
 
 def test_a_system_event_without_a_time_of_its_own_has_no_identity() -> None:
     assert identity_of({"service": "api", "status": "ok"}) is None
+
+
+# Ingest heartbeats.
+
+
+def test_a_heartbeat_is_a_state_a_record_and_a_count() -> None:
+    payload = {"pipelineId": "ticks-in", "status": "running", "producedAt": "2026-01-08T12:00:00Z", "eventId": "e1"}
+    state, record, count = changes("ingest-heartbeat", payload)
+    assert state == Upsert(
+        "ingest_pipelines",
+        "prod__ticks-in",
+        {
+            "pipelineId": "ticks-in",
+            "env": "prod",
+            "status": "running",
+            "version": "unknown",
+            "region": "eu",
+            "updatedAt": "2026-01-08T12:00:00Z",
+            "source": source("ingest-heartbeat"),
+            "lastHeartbeatAt": "2026-01-08T12:00:00Z",
+        },
+    )
+    assert record == Upsert(
+        "ingest_events",
+        "e1",
+        {
+            "docId": "e1",
+            "eventId": "e1",
+            "pipelineId": "ticks-in",
+            "eventTime": "2026-01-08T12:00:00Z",
+            "producedAt": "2026-01-08T12:00:00Z",
+            "data": payload,
+            "source": source("ingest-heartbeat"),
+            "ingestedAt": "2033-05-18T03:33:20Z",
+        },
+    )
+    assert count == Count(
+        "ingest_events_summary",
+        "prod__ticks-in",
+        {"count": 1},
+        {"pipelineId": "ticks-in", "lastEventId": "e1", "lastEventTime": "2026-01-08T12:00:00Z"},
+    )
+
+
+@pytest.mark.parametrize("name", ["pipelineId", "pipeline_id", "pipeline", "service"])
+def test_a_pipeline_may_be_named_in_several_ways(name: str) -> None:
+    state = changes("ingest-heartbeat", {name: "ticks-in", "lastHeartbeatAt": 1_767_225_600})[0]
+    assert (state.id, state.fields["lastHeartbeatAt"]) == ("prod__ticks-in", "2026-01-01T00:00:00Z")
+
+
+def test_a_heartbeat_of_nobody_is_poison() -> None:
+    with pytest.raises(Poison, match="pipelineId: is missing or empty"):
+        changes("ingest-heartbeat", {"status": "running"})
+
+
+def test_heartbeats_are_marked_in_a_collection_of_their_own() -> None:
+    route = materializer(SETTINGS).route("ingest-heartbeat")
+    assert route is not None
+    assert route.marks == "ingest_pipelines_dedupe"
+
+
+def test_a_heartbeat_is_told_from_a_system_event_and_from_another_pipelines() -> None:
+    def of(payload: dict[str, Any]) -> Event:
+        message = Message(json.dumps(payload).encode(), message_id="m1", publish_time_ns=PUBLISHED)
+        return decode_event(Delivery("s", message), message.data)
+
+    one = of({"service": "a", "producedAt": "2026-01-08T12:00:00Z"})
+    other = of({"service": "b", "producedAt": "2026-01-08T12:00:00Z"})
+    assert heartbeat_identity(one) == heartbeat_identity(one) != heartbeat_identity(other)
+    assert heartbeat_identity(one) != system_event_identity(one)
+    assert heartbeat_identity(of({"service": "a"})) is None

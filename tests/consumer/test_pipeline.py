@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import gzip
 import json
 import logging
 import random
+import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,12 +18,14 @@ from holdfast.clock import NANOSECONDS
 from holdfast.consumer import Consumer, Count, Event, Misconfigured, Poison, Transient, Upsert
 from holdfast.consumer.documents import Result, Write
 from holdfast.consumer.pipeline import Pipeline
-from holdfast.errors import StorageUnavailable
+from holdfast.consumer.settle import Way
+from holdfast.errors import BadInput, StorageUnavailable
 from holdfast.model.message import Delivery, Message
 from holdfast.model.outcome import Applied, Duplicate, Outcome, Poisoned, Retry, Stale
 from holdfast.settings import ConsumerSettings
 from holdfast.stores.memory.documents import MemoryDocumentStore
 from holdfast.testing import ManualClock
+from tests.support.failures import Captured
 
 DAY = 86_400
 
@@ -37,12 +42,19 @@ class House:
         self.app.on("orders")(handler)
         self.store = MemoryDocumentStore()
         self.clock = ManualClock()
+        self.failures = Captured(self.clock)
         self.pipeline = Pipeline(
-            self.app, self.store, self.clock, ConsumerSettings(**settings), {"orders.materializer": "orders"}
+            self.app,
+            self.store,
+            self.failures,
+            self.clock,
+            ConsumerSettings(**settings),
+            {"orders.materializer": "orders"},
         )
 
     async def send(self, payload: dict[str, Any] | bytes, message_id: str = "m1", **message: Any) -> Outcome:
-        return await self.pipeline.handle(delivery(payload, message_id, **message))
+        settlement = await self.pipeline.handle(delivery(payload, message_id, **message), Way.PUSH)
+        return settlement.outcome
 
     async def total(self, document_id: str = "o1") -> Any:
         document = await self.store.get("orders", document_id)
@@ -173,17 +185,26 @@ async def test_a_failed_attempt_claims_nothing() -> None:
         return await apply(writes)
 
     house.store.apply = failing  # type: ignore[method-assign]
-    assert await house.send({"id": "o1"}) == Retry("disk")
-    assert await house.send({"id": "o1"}) == Retry("down")
+    assert await house.send({"id": "o1"}) == Retry("disk", by_store=True)
+    assert await house.send({"id": "o1"}) == Retry("down", by_store=True)
     assert await house.send({"id": "o1"}) == Applied(("orders/o1",))
 
 
 async def test_cancellation_is_passed_on_and_frees_the_place() -> None:
-    house = House(raising(asyncio.CancelledError()), max_workers=1, queue_size=1)
+    house = House(Gate(), max_workers=1, queue_size=1)
     for _ in range(5):
+        sending = asyncio.create_task(house.send({"id": "o1"}))
+        await asyncio.sleep(0)
+        sending.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await house.send({"id": "o1"})
+            await sending
     assert sum(house.pipeline.recent.totals.values()) == 0
+
+
+async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_handler() -> None:
+    """A handler may wait for something that somebody else has cancelled. Nobody cancelled the message."""
+    house = House(raising(asyncio.CancelledError()), max_workers=1, queue_size=1)
+    assert await house.send({"id": "o1"}) == Retry("CancelledError")
 
 
 async def test_redelivered_and_reordered_input_leaves_the_same_documents() -> None:
@@ -223,7 +244,9 @@ async def test_what_does_not_fit_in_the_house_is_turned_away_at_once() -> None:
     await asyncio.sleep(0)
     refused = Retry("backpressure_queue_full", overloaded=True)
     assert await asyncio.wait_for(house.send({"id": "o9"}, "m9"), 5) == refused
+    pulled = asyncio.create_task(house.pipeline.handle(delivery({"id": "o10"}, "m10"), Way.PULL))
     gate.open.set()
+    assert (await pulled).acks
     assert all(isinstance(outcome, Applied) for outcome in await asyncio.gather(*held))
     assert gate.most == 2
     assert await house.send({"id": "o9"}, "m9") == Applied(("orders/o9",))
@@ -241,19 +264,27 @@ def records(caplog: pytest.LogCaptureFixture) -> list[tuple[int, dict[str, Any]]
 
 async def test_one_log_record_per_message(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast.consumer")
-    house = House(env="prod")
-    await house.send({"id": "o1", "eventId": "e1", "secret": "hunter2"})
+    house = House(env="prod", service="shop", version="7", sha="abc123")
+    event = {"id": "o1", "eventId": "e1", "eventType": "order.placed", "schemaVersion": 3, "secret": "hunter2"}
+    await house.send(event)
     assert records(caplog) == [
         (
             logging.INFO,
             {
+                "service": "shop",
+                "env": "prod",
+                "version": "7",
+                "sha": "abc123",
                 "subscription": "projects/p/subscriptions/orders.materializer",
                 "topic": "orders",
                 "messageId": "m1",
                 "publishTime": "2023-11-14T22:13:20Z",
                 "deliveryAttempt": 2,
                 "handler": "order_placed",
+                "event_type": "order.placed",
+                "schemaVersion": "3",
                 "outcome": "applied",
+                "http_status": 200,
                 "write_kind": "upsert",
                 "doc_path": "orders/o1",
                 "idempotency_doc": "ops_dedupe/prod__orders__e1",
@@ -292,7 +323,7 @@ async def test_people_can_ask_what_happened() -> None:
     house.clock.advance(1)
     await house.send({"id": "o1"}, "m1")
     await house.send({"id": "a/b"}, "m2")
-    house.pipeline.refuse(Poison("envelope: is not JSON", reason="DECODE_ERROR", readable=False))
+    house.pipeline.refuse(Poison("envelope: is not JSON", reason="DECODE_ERROR", readable=False), 400)
     assert house.pipeline.recent.totals == {
         "applied": 1,
         "duplicate": 1,
@@ -329,3 +360,138 @@ async def test_what_is_counted_has_a_name_that_every_store_can_hold() -> None:
     for name in (2024, "\ud800"):
         outcome = await House(lambda event, name=name: Count("totals", "t", {name: 1})).send({"id": "o1"})
         assert isinstance(outcome, Poisoned)
+
+
+# Failed messages.
+
+
+class Refusing:
+    """A store that refuses every write with one error."""
+
+    def __init__(self, house: House, error: Exception) -> None:
+        self.error = error
+        house.store.apply = self.apply  # type: ignore[method-assign]
+
+    async def apply(self, writes: Sequence[Write]) -> Sequence[Result]:
+        raise self.error
+
+
+@pytest.mark.parametrize("policy", ["auto", "never"])
+@pytest.mark.parametrize("way", Way)
+async def test_poison_is_recorded_where_the_broker_would_send_it_for_ever(policy: str, way: Way) -> None:
+    house = House(dead_letter_policy=policy)
+    poison = dataclasses.replace(delivery({"id": "a/b"}), attempt=0 if policy == "auto" else 3)
+    settlement = await house.pipeline.handle(poison, way)
+    assert (settlement.acks, settlement.recorded) == (True, "the failure store")
+    [failure] = await house.failures.all()
+    assert failure.error_details == 'document id: must not contain "/"'
+    assert failure.source_topic == "projects/p/topics/orders"
+
+
+@pytest.mark.parametrize(("policy", "attempt"), [("auto", 1), ("always", 0)])
+async def test_poison_is_left_to_a_dead_letter_policy(policy: str, attempt: int) -> None:
+    house = House(dead_letter_policy=policy)
+    poison = dataclasses.replace(delivery({"id": "a/b"}), attempt=attempt)
+    assert (await house.pipeline.handle(poison, Way.PUSH)).status == 422
+    assert (await house.pipeline.handle(poison, Way.PULL)).acks is False
+    assert await house.failures.all() == []
+
+
+@pytest.mark.parametrize("error", [BadInput("orders/o1", "is too large"), Misconfigured("PERMISSION_DENIED")])
+async def test_what_the_store_refuses_for_good_is_an_alert_and_recorded_where_there_is_a_topic(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House(dlq_topic="orders-dlq")
+    Refusing(house, error)
+    settlement = await house.pipeline.handle(delivery({"id": "o1"}), Way.PUSH)
+    assert (settlement.status, settlement.recorded) == (200, "the failure store")
+    assert len(await house.failures.all()) == 1
+    [(level, fields)] = records(caplog)
+    assert (logging.getLevelName(level), fields["recorded"]) == ("ALERT", "the failure store")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(BadInput("orders/o1", "is too large"), 422), (Misconfigured("PERMISSION_DENIED"), 500)]
+)
+async def test_without_that_topic_it_is_an_alert_and_the_brokers(
+    error: Exception, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House()
+    Refusing(house, error)
+    settlement = await house.pipeline.handle(delivery({"id": "o1"}), Way.PUSH)
+    assert (settlement.status, settlement.recorded) == (status, "")
+    assert await house.failures.all() == []
+    [(level, _)] = records(caplog)
+    assert logging.getLevelName(level) == "ALERT"
+
+
+async def test_what_a_handler_lacks_is_critical(caplog: pytest.LogCaptureFixture) -> None:
+    await House(raising(Misconfigured("no API key"))).send({"id": "o1"})
+    [(level, fields)] = records(caplog)
+    assert (level, fields["misconfigured"], fields["http_status"]) == (logging.CRITICAL, True, 500)
+
+
+async def test_the_log_says_what_a_pulled_message_was_answered(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast.consumer")
+    house = House()
+    await house.pipeline.handle(delivery({"id": "o1"}), Way.PULL)
+    await house.pipeline.handle(delivery({"id": "a/b"}), Way.PULL)
+    assert [fields["ack_action"] for _, fields in records(caplog)] == ["ack", "nack"]
+    assert all("http_status" not in fields for _, fields in records(caplog))
+
+
+async def test_the_log_has_the_code_of_what_went_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    house = House(retry_max_attempts=1)
+    cause = sqlite3.OperationalError("database is locked")
+    cause.sqlite_errorname = "SQLITE_BUSY"
+    error = StorageUnavailable("documents.db: database is locked")
+    error.__cause__ = cause
+    Refusing(house, error)
+    await house.send({"id": "o1"})
+    [(_, fields)] = records(caplog)
+    assert (fields["error_type"], fields["error_code"]) == ("StorageUnavailable", "SQLITE_BUSY")
+
+
+# The event's clock.
+
+
+async def test_an_event_from_the_future_is_flagged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast.consumer")
+    house = House(future_seconds=60.0)
+    now = house.clock.now_ns() // NANOSECONDS
+    assert isinstance(await house.send({"id": "o1", "ts": now + 60}, "m1"), Applied)
+    assert isinstance(await house.send({"id": "o1", "ts": now + 90}, "m2"), Applied)
+    (level, fields), (level_ahead, ahead) = records(caplog)
+    assert (level, "ahead_of_clock_seconds" in fields) == (logging.INFO, False)
+    assert (level_ahead, ahead["ahead_of_clock_seconds"]) == (logging.WARNING, 90.0)
+
+
+async def test_an_event_from_the_future_can_be_refused() -> None:
+    house = House(future_seconds=60.0, refuse_future=True)
+    now = house.clock.now_ns() // NANOSECONDS
+    outcome = await house.send({"id": "o1", "ts": now + 90}, "m2")
+    assert isinstance(outcome, Poisoned)
+    assert (outcome.reason, outcome.error) == (
+        "EVENT_TIME_IN_FUTURE",
+        "event time: is 90 s ahead of this consumer's clock",
+    )
+    assert await house.total() is None
+
+
+async def test_gzip_is_read_as_what_is_in_it() -> None:
+    house = House()
+    assert isinstance(await house.send(gzip.compress(b'{"id": "o1", "total": 5}')), Applied)
+    assert await house.total() == 5
+
+
+async def test_a_counted_event_is_applied_although_its_document_is_newer() -> None:
+    def handler(event: Event) -> list[Upsert | Count]:
+        return [Upsert("orders", "o1", {"total": event.data["total"]}), Count("totals", "all", {"orders": 1})]
+
+    house = House(handler)
+    await house.send({"ts": 20, "total": 2}, "m2")
+    assert await house.send({"ts": 10, "total": 1}, "m1") == Applied(("totals/all",))
+    counted = await house.store.get("totals", "all")
+    assert counted is not None
+    assert counted.fields["orders"] == 2
+    assert await house.total() == 2

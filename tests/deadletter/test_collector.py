@@ -7,11 +7,12 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
 from holdfast.clock import Clock
+from holdfast.consumer.transport import Stream
 from holdfast.deadletter.collector import BATCH, Collector
 from holdfast.deadletter.failures import FailureStore
 from holdfast.errors import NotFound, StorageUnavailable
@@ -65,13 +66,21 @@ class AtLeastOnce:
                     self.acked.append(delivery.message.message_id)
             self.changed.notify_all()
 
-    async def nack(self, deliveries: Sequence[Delivery]) -> None:
+    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
         self._fail_if_broken("nack")
         async with self.changed:
             for delivery in deliveries:
                 self.nacked.append(delivery.message.message_id)
                 self._return(delivery.ack_id)
             self.changed.notify_all()
+
+    def stream(
+        self, subscription: str, max_messages: int, max_bytes: int, deadline_seconds: int
+    ) -> AbstractAsyncContextManager[Stream]:
+        raise AssertionError("the collector has no stream")
+
+    async def extend(self, deliveries: Sequence[Delivery], seconds: int) -> None:
+        raise AssertionError("the collector holds nothing for long")
 
     async def ensure_topic(self, topic: str) -> bool:
         raise AssertionError("the collector creates nothing")
@@ -453,7 +462,7 @@ class Unreliable(AtLeastOnce):
         await super().ack(deliveries)
         self.maybe_fail()
 
-    async def nack(self, deliveries: Sequence[Delivery]) -> None:
+    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
         self.maybe_fail()
         await super().nack(deliveries)
         self.maybe_fail()

@@ -97,7 +97,7 @@ def test_the_desk_makes_only_what_it_needs(launcher: Launcher) -> None:
     with Pubsub(broker.broker) as pubsub:
         assert pubsub.topics() == {
             f"{topic}.materializer.dlq"
-            for topic in ("system.events", "market-ticks", "market-bars-1m", "trade-signals")
+            for topic in ("system.events", "market-ticks", "market-bars-1m", "trade-signals", "ingest-heartbeat")
         }
         pubsub.publish_one(f"{SUBSCRIPTION}.dlq", b"by hand")
     [failure] = eventually(lambda: http.get(f"{desk.url}/api/v1/failures").body["failures"])
@@ -173,8 +173,14 @@ def test_consume_an_app_of_the_users_own(launcher: Launcher) -> None:
 
     applied = http.push(consume.url, "m-2", b'{"order": 2, "total": 1}', subscription="orders-pushed")
     assert (applied.status, applied.body["documents"]) == (200, ["orders/2"])
-    refused = http.push(consume.url, "m-3", b'{"order": 3}', subscription="orders-pushed")
+    refused = http.push(consume.url, "m-3", b'{"order": 3}', subscription="orders-pushed", attempt=1)
     assert (refused.status, refused.body["reason"]) == (422, "NO_TOTAL")
+    assert not (launcher.data / "failures.db").exists()
+    # Without a dead-letter policy nobody else would keep it.
+    recorded = http.push(consume.url, "m-4", b'{"order": 4}', subscription="orders-pushed")
+    assert (recorded.status, recorded.body["recorded"]) == (200, "the failure store")
+    [failure] = json.loads(launcher.run("failures", "list", "--json").stdout)["failures"]
+    assert (failure["messageId"], failure["failureReason"]) == ("m-4", "NO_TOTAL")
     assert documents(launcher, "orders") == {"1": {"total": 12.5}, "2": {"total": 1}}
 
 

@@ -10,7 +10,7 @@ from tests.support.process import Launcher
 from tests.support.pubsub import Pubsub
 from tests.support.waiting import eventually
 
-TOPICS = ("system.events", "market-ticks", "market-bars-1m", "trade-signals")
+TOPICS = ("system.events", "market-ticks", "market-bars-1m", "trade-signals", "ingest-heartbeat")
 
 
 def test_the_default_topology_is_made_when_absent(launcher: Launcher) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -275,6 +277,30 @@ async def test_while_the_server_is_away_the_store_says_so(monkeypatch: pytest.Mo
 
 
 # Opening.
+
+
+async def test_a_server_that_stops_answering_does_not_hold_a_message_for_ever(
+    postgres: PostgresServer, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "WORK_SECONDS", 0.5)
+    async with opened(database_url) as store:
+        await store.apply([a_write("before")])
+        with psycopg.connect(database_url, autocommit=True) as other:
+            name = {"name": "holdfast"}
+            found = other.execute(
+                "SELECT pid FROM pg_stat_activity WHERE application_name = %(name)s AND state = 'idle'", name
+            )
+            workers = [row[0] for row in found]
+        assert workers
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(StorageUnavailable, match="no answer within"):
+                await asyncio.wait_for(store.apply([a_write("meanwhile", event_time=150)]), 30)
+        finally:
+            for pid in workers:
+                os.kill(pid, signal.SIGCONT)
+        assert isinstance((await store.apply([a_write("zafter", event_time=200)]))[0], Applied)
 
 
 async def test_many_may_open_an_empty_database_at_once(database_url: str) -> None:

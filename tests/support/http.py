@@ -32,10 +32,14 @@ def post(url: str, body: Any) -> Reply:
     return _send(urllib.request.Request(url, data, {"Content-Type": "application/json"}))
 
 
-def push(url: str, message_id: str, data: bytes, subscription: str = "system.events.materializer") -> Reply:
-    """Delivers a message as Pub/Sub would."""
+def push(
+    url: str, message_id: str, data: bytes, subscription: str = "system.events.materializer", attempt: int = 0
+) -> Reply:
+    """Delivers a message as Pub/Sub would: with an attempt where there is a dead-letter policy."""
     message = {"data": base64.b64encode(data).decode(), "messageId": message_id}
-    envelope = {"message": message, "subscription": f"projects/local/subscriptions/{subscription}"}
+    envelope: dict[str, Any] = {"message": message, "subscription": f"projects/local/subscriptions/{subscription}"}
+    if attempt:
+        envelope["deliveryAttempt"] = attempt
     return post(f"{url}/pubsub/push", envelope)
 
 

@@ -82,6 +82,12 @@ class TestGoogleToGooglesEmulator(TransportContract):
     # It looks and creates in two steps, so that several may be told that they created it.
     creates_subscriptions_once = False
 
+    # It sends whatever is there, without a look at how much is open.
+    limits_streams = False
+
+    # It keeps that for the client of the stream until the deadline has passed, and longer.
+    frees_what_ended_streams_held = False
+
     @pytest.fixture
     async def transport(self, google_emulator: str) -> AsyncIterator[Transport]:
         transport = GoogleTransport.connect(google_emulator)
@@ -98,14 +104,6 @@ def silent_port() -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         yield port
-
-
-@pytest.fixture
-def refused_port() -> int:
-    """Nobody listens there, or did just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("state", ["silent", "refused"])

@@ -10,9 +10,6 @@ from holdfast.model.names import project_of, short_id
 from holdfast.model.resources import Subscription
 from holdfast.model.timestamps import format_rfc3339
 
-# Pub/Sub's limit for one attribute's value, in bytes.
-LONGEST_VALUE = 1024
-
 
 def dead_letter_copy(subscription: Subscription, lease: Lease, failure: Failure, strict: bool) -> Message:
     """Data, attributes and ordering key stay; what is known of the failure is added. Strict adds no more than Cloud
@@ -40,8 +37,4 @@ def _ours(subscription: Subscription, original: Message, failure: Failure) -> di
         names.ERROR: failure.error,
         names.LAST_STATUS: failure.status,
     }
-    return {name: _bounded(value) for name, value in known.items() if value}
-
-
-def _bounded(text: str) -> str:
-    return text.encode(errors="replace")[:LONGEST_VALUE].decode(errors="ignore")
+    return {name: names.bounded_value(value) for name, value in known.items() if value}

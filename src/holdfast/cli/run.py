@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -20,7 +21,7 @@ from holdfast import wiring
 from holdfast.cli.options import config_option, data_options, settings_from, strict_option
 from holdfast.cli.output import myself
 from holdfast.settings import Settings
-from holdfast.telemetry import configure_logging
+from holdfast.telemetry import configure_logging, spare_what_no_line_shows
 from holdfast.wiring import Running
 
 _About = Callable[[Settings, Running], list[str]]
@@ -114,7 +115,7 @@ def consume(
     """
     settings = settings_from(config, data=data, memory=memory, http__host=host, http__port=port, consumer__store=store)
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - where users expect their own modules to be found
-    _run(settings, wiring.running_consumer(settings, app, pull), _about_consumer)
+    _run(settings, wiring.running_consumer(settings, app, pull), partial(_about_consumer, pull))
 
 
 @click.command()
@@ -146,6 +147,7 @@ def desk(
 
 def _run(settings: Settings, part: AbstractAsyncContextManager[Running], about: _About) -> None:
     configure_logging(settings.general.log_format, settings.general.log_level)
+    spare_what_no_line_shows()
     # Nothing that a message leaves behind is a cycle; looking for some after every 700 objects took a fifteenth of the
     # time that publishing takes. What was imported is not looked at again at all.
     gc.freeze()
@@ -197,10 +199,11 @@ def _about_broker(settings: Settings, running: Running) -> list[str]:
     ]
 
 
-def _about_consumer(settings: Settings, running: Running) -> list[str]:
+def _about_consumer(pull: Sequence[str], settings: Settings, running: Running) -> list[str]:
     return [
         _title("consumer is up", settings),
         f"  push endpoint  {_url(settings, running)}/pubsub/push",
+        *(f"  pulls from     {name}" for name in pull),
         f"  documents      {_url(settings, running)}/api/v1/documents",
     ]
 

@@ -59,6 +59,11 @@ class Consumer:
 
         return register
 
+    def copy(self) -> Consumer:
+        copied = Consumer()
+        copied._routes = dict(self._routes)
+        return copied
+
     def route(self, topic: str) -> Route | None:
         return self._routes.get(topic)
 
@@ -68,4 +73,4 @@ class Consumer:
 
 
 def handler_name(handler: Handler) -> str:
-    return getattr(handler, "__qualname__", None) or type(handler).__qualname__
+    return getattr(handler, "__name__", None) or type(handler).__name__

@@ -24,8 +24,8 @@ class Upsert:
     fields: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        _check_id("collection", self.collection)
-        _check_id("document id", self.id)
+        check_id("collection", self.collection)
+        check_id("document id", self.id)
 
     @property
     def path(self) -> str:
@@ -43,8 +43,8 @@ class Count:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_id("collection", self.collection)
-        _check_id("document id", self.id)
+        check_id("collection", self.collection)
+        check_id("document id", self.id)
         numbers: Mapping[str, object] = self.numbers  # as a handler really gave them
         for name, number in numbers.items():
             if not isinstance(number, int) or isinstance(number, bool):
@@ -58,7 +58,8 @@ class Count:
 Change = Upsert | Count
 
 
-def _check_id(field: str, value: object) -> None:
+def check_id(field: str, value: object) -> None:
+    """Raises Poison for what cannot name a document or a collection."""
     if not isinstance(value, str):
         raise Poison(f"{field}: must be text")
     if not value or value in (".", ".."):

@@ -17,7 +17,7 @@ class Verdict(NamedTuple):
     classified: bool = True
 
 
-def classify(error: Exception) -> Verdict:
+def classify(error: BaseException) -> Verdict:
     """The order of the cases matters where one is a kind of the other: PermissionError is an OSError."""
     text = str(error) or type(error).__name__
     match error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,11 @@ UNREADABLE = "DECODE_ERROR"
 # Ids become dedupe keys and document ids; Firestore takes 1500 bytes, so nothing longer can ever be stored.
 LONGEST_ID_BYTES = 1500
 
+# Twice what Pub/Sub takes uncompressed. A few kilobytes of gzip can claim to be gigabytes.
+LARGEST_UNPACKED_BYTES = 20_000_000
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS  # says "with gzip's own header" to zlib
+
 
 def decode_envelope(body: bytes) -> Delivery:
     """The JSON that Pub/Sub POSTs to a push endpoint. Raises Poison, never readable, that names the field."""
@@ -30,10 +36,20 @@ def decode_envelope(body: bytes) -> Delivery:
         raise Poison(f"envelope: {error}", reason=UNREADABLE, readable=False) from error
 
 
-def decode_event(delivery: Delivery) -> Event:
+def unpacked(data: bytes) -> bytes:
+    """A message's data, decompressed where it is gzip: no JSON begins like that. Raises Poison."""
+    if not data.startswith(_GZIP_MAGIC):
+        return data
+    try:
+        return _gunzipped(data)
+    except (zlib.error, EOFError) as error:
+        raise Poison("data: is not valid gzip", reason=UNREADABLE, readable=False) from error
+
+
+def decode_event(delivery: Delivery, payload: bytes) -> Event:
     """The payload as an event, its topic still unknown. Raises Poison that names the field."""
     message = delivery.message
-    data = _payload(message.data)
+    data = _payload(payload)
     return Event(
         data=data,
         message_id=message.message_id,
@@ -147,6 +163,21 @@ def _text(of: Mapping[str, Any], name: str, field: str = "") -> str:
 
 
 # The payload.
+
+
+def _gunzipped(data: bytes) -> bytes:
+    """Several members after each other are one text, as gzip has it."""
+    text = bytearray()
+    while data:
+        member = zlib.decompressobj(_GZIP_WINDOW)
+        text += member.decompress(data, LARGEST_UNPACKED_BYTES + 1 - len(text))
+        if len(text) > LARGEST_UNPACKED_BYTES:
+            why = f"data: is larger than {LARGEST_UNPACKED_BYTES} bytes once decompressed"
+            raise Poison(why, reason=UNREADABLE, readable=False)
+        if not member.eof:
+            raise EOFError
+        data = member.unused_data
+    return bytes(text)
 
 
 def _payload(data: bytes) -> dict[str, Any]:

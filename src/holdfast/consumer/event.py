@@ -9,9 +9,11 @@ from typing import Any
 from holdfast.model.document import EventOrder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Event:
-    """`topic` is a short id; `event_id` is "" when the producer gave none; a time that nobody told is 0."""
+    """Not to be changed by handlers. It is not frozen because the pipeline fills it in as it learns more.
+
+    `topic` is a short id; `event_id` is "" when the producer gave none; a time that nobody told is 0."""
 
     data: dict[str, Any]
     message_id: str

@@ -17,7 +17,17 @@ _DEEPEST = 100
 
 def json_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A copy with datetimes as RFC 3339 text. Raises BadInput that names the field which is not JSON."""
-    return {_key("fields", key): _json_value(key, value, 1) for key, value in fields.items()}
+    return _object("fields", "", fields, 1)
+
+
+def _object(name: str, prefix: str, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    plain = {}
+    for key, value in fields.items():
+        # Most of what there is, told without a call.
+        if type(key) is not str or not key.isascii():
+            _key(name, key)
+        plain[key] = value if type(value) is str and value.isascii() else _json_value(f"{prefix}{key}", value, depth)
+    return plain
 
 
 def _json_value(path: str, value: object, depth: int) -> Any:
@@ -35,7 +45,7 @@ def _json_value(path: str, value: object, depth: int) -> Any:
         case datetime():
             return _timestamp(path, value)
         case Mapping():
-            return {_key(path, key): _json_value(f"{path}.{key}", item, depth + 1) for key, item in value.items()}
+            return _object(path, f"{path}.", value, depth + 1)
         case list() | tuple():
             return [_json_value(path, item, depth + 1) for item in value]
         case _:

@@ -100,7 +100,7 @@ class _Judging:
             self.judged.documents[path] = stored
         for mark in write.marks:
             self.judged.marks[mark] = MarkRecord(write.order.message_id, write.now_ns, write.mark_until_ns)
-        if upserts and not replaced:
+        if upserts and not replaced and not counted:
             return Stale(upserts[0].path)
         return Applied(tuple(f"{collection}/{document_id}" for (collection, document_id), _ in [*replaced, *counted]))
 

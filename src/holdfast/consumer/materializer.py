@@ -1,4 +1,5 @@
-"""The built-in consumer: system events to ops_services; ticks, bars and trade signals to a collection each.
+"""The built-in consumer: system events to ops_services, ingest heartbeats to ingest_pipelines; ticks, bars and trade
+signals to a collection each.
 
 Handlers are pure but for `ingestedAt`, which is the clock's. A field that is absent from the payload and has
 no default is absent from the document.
@@ -8,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.consumer.app import Consumer
-from holdfast.consumer.changes import Upsert
+from holdfast.consumer.changes import Change, Count, Upsert
 from holdfast.consumer.event import Event
 from holdfast.consumer.event_time import read_time
 from holdfast.errors import Poison
@@ -50,6 +52,10 @@ def materializer(settings: ConsumerSettings, clock: Clock | None = None) -> Cons
     def trade_signals(event: Event) -> Upsert:
         return _stream_document("trade_signals", event, clock, _texts(event.data, "symbol", "strategy", "action"))
 
+    @app.on("ingest-heartbeat", identity=heartbeat_identity, marks="ingest_pipelines_dedupe")
+    def ingest_heartbeat(event: Event) -> tuple[Change, ...]:
+        return pipeline_state(event, settings, clock)
+
     return app
 
 
@@ -79,22 +85,68 @@ def service_state(event: Event, settings: ConsumerSettings) -> Upsert:
     service = _text(event.data, "service").strip()
     if not service:
         raise Poison("service: is missing or empty")
-    region = _text(event.data, "region") or settings.default_region
-    fields: Fields = {
-        "serviceId": service,
+    region = _region(event, settings)
+    fields: Fields = {"serviceId": service, **_state(event, settings), **_times(event.data, "lastHeartbeatAt")}
+    return Upsert("ops_services", _state_document_id(settings, service, region), fields)
+
+
+# Ingest heartbeats.
+
+# What producers call the thing that sends heartbeats, surest name first.
+_PIPELINE_NAMES = ("pipelineId", "pipeline_id", "pipeline", "service")
+
+
+def heartbeat_identity(event: Event) -> Mapping[str, Any] | None:
+    common = system_event_identity(event)
+    return None if common is None else {**common, "type": "ingest_heartbeat", "service": _pipeline_name(event)}
+
+
+def pipeline_state(event: Event, settings: ConsumerSettings, clock: Clock) -> tuple[Change, ...]:
+    """The last known state of one pipeline, a record that this heartbeat was seen, and how many were. The count is
+    exact: it is made in the transaction that marks the event as done."""
+    name = _pipeline_name(event)
+    document_id = _state_document_id(settings, name, _region(event, settings))
+    # A heartbeat that does not say so was beaten when it was sent.
+    beaten = _times(event.data, "lastHeartbeatAt") or {"lastHeartbeatAt": format_rfc3339(event.event_time_ns)}
+    seen = {
+        "pipelineId": name,
+        "lastEventId": event.event_id or event.message_id,
+        "lastEventTime": format_rfc3339(event.event_time_ns),
+    }
+    return (
+        Upsert("ingest_pipelines", document_id, {"pipelineId": name, **_state(event, settings), **beaten}),
+        _stream_document("ingest_events", event, clock, {"pipelineId": name}),
+        Count("ingest_events_summary", document_id, {"count": 1}, seen),
+    )
+
+
+def _pipeline_name(event: Event) -> str:
+    for field in _PIPELINE_NAMES:
+        if name := _text(event.data, field).strip():
+            return name
+    raise Poison("pipelineId: is missing or empty")
+
+
+# States: one document for each thing that reports about itself.
+
+
+def _state(event: Event, settings: ConsumerSettings) -> Fields:
+    return {
         # This consumer's environment, whatever the payload says: it names where the documents are kept.
         "env": settings.env,
         "status": _text(event.data, "status") or UNKNOWN,
-        **_times(event.data, "lastHeartbeatAt"),
         "version": _text(event.data, "version") or UNKNOWN,
-        "region": region,
+        "region": _region(event, settings),
         "updatedAt": format_rfc3339(event.event_time_ns),
         "source": _source(event),
     }
-    return Upsert("ops_services", _service_document_id(settings, service, region), fields)
 
 
-def _service_document_id(settings: ConsumerSettings, service: str, region: str) -> str:
+def _region(event: Event, settings: ConsumerSettings) -> str:
+    return _text(event.data, "region") or settings.default_region
+
+
+def _state_document_id(settings: ConsumerSettings, service: str, region: str) -> str:
     match settings.service_document_id:
         case "plain":
             parts = [service]
@@ -105,12 +157,13 @@ def _service_document_id(settings: ConsumerSettings, service: str, region: str) 
     return "__".join(normalize_id_part(part) for part in parts)
 
 
+@lru_cache(maxsize=4096)  # services report again and again
 def normalize_id_part(text: str) -> str:
     """Lower-case letters and digits of any script and . - _; never "__", which joins the parts."""
     safe = re.sub(r"_+", "_", re.sub(r"[^\w.-]+", "-", text.lower())).strip("-_")
     if not safe:
         # Two such names would share one document.
-        raise Poison("service: service, environment and region need a letter or digit each to name a document")
+        raise Poison("service: name, environment and region need a letter or digit each to name a document")
     return safe
 
 

@@ -1,6 +1,6 @@
-"""The life of a delivery, top to bottom: decode, route, handle, apply; and what its end is called.
+"""The life of a delivery, top to bottom: decode, route, handle, apply, settle; and what its end is called.
 
-Every way out of `handle` is one of the five outcomes. Answering the sender is settle.py's work.
+Every way out of `handle` is one of the five outcomes, and how it is settled: acked, recorded and acked, or sent again.
 """
 
 from __future__ import annotations
@@ -8,59 +8,43 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-import logging
-import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.consumer.app import Consumer, Route
 from holdfast.consumer.changes import Change, Count, Upsert
 from holdfast.consumer.classify import classify
 from holdfast.consumer.coalescer import Coalescer
-from holdfast.consumer.decode import decode_event
+from holdfast.consumer.decode import decode_event, unpacked
 from holdfast.consumer.documents import DocumentStore, Mark, Result, Write
 from holdfast.consumer.event import Event
+from holdfast.consumer.failure_sink import FailedDelivery, FailureSink
 from holdfast.consumer.fields import json_fields
 from holdfast.consumer.identity import logical_key, marks_of
+from holdfast.consumer.message_log import LONGEST_ERROR, LONGEST_WORD, MessageLog, Trail
 from holdfast.consumer.recent import RecentOutcome, RecentOutcomes
 from holdfast.consumer.routes import UNROUTABLE, Routes
+from holdfast.consumer.settle import Settlement, Way, must_be_recorded, not_recorded, settle
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
 from holdfast.model.outcome import Duplicate, Outcome, Poisoned, Retry
-from holdfast.model.timestamps import format_rfc3339
 from holdfast.settings import ConsumerSettings
 
-log = logging.getLogger("holdfast.consumer")
-
 BACKPRESSURE = "backpressure_queue_full"
+IN_THE_FUTURE = "EVENT_TIME_IN_FUTURE"
+STORE_MISCONFIGURED = "STORE_MISCONFIGURED"
 SECONDS_PER_DAY = 86_400
-
-# An error's text may quote what it met; this much explains it without carrying a payload into the log.
-LONGEST_LOGGED_ERROR = 300
-# The innermost calls show where an unclassified error came from.
-LOGGED_FRAMES = 20
-
-
-@dataclass(slots=True)
-class _Trail:
-    """What became known of a delivery on its way, for the log."""
-
-    topic: str = ""
-    handler: str = ""
-    changes: tuple[Change, ...] = ()
-    marks: tuple[Mark, ...] = ()
-    error_type: str = ""
-    traceback: str = ""
 
 
 class Pipeline:
-    """`subscription_topics` is what the topology knows; the user's own map in the settings wins over it."""
+    """`failures` takes what would otherwise be sent again for ever. `subscription_topics` is what the topology knows;
+    the user's own map in the settings wins over it."""
 
     def __init__(
         self,
         app: Consumer,
         store: DocumentStore,
+        failures: FailureSink,
         clock: Clock,
         settings: ConsumerSettings,
         subscription_topics: Mapping[str, str] | None = None,
@@ -68,8 +52,10 @@ class Pipeline:
         self.recent = RecentOutcomes()
         self._app = app
         self._store = store
+        self._failures = failures
         self._clock = clock
-        self._env = settings.env
+        self._settings = settings
+        self._log = MessageLog(settings)
         self._routes = Routes(
             {**(subscription_topics or {}), **settings.subscription_topic_map},
             settings.system_events_topic,
@@ -78,22 +64,29 @@ class Pipeline:
         self._dedupe_ns = round(settings.dedupe_days * SECONDS_PER_DAY * NANOSECONDS)
         self._coalescer = Coalescer(store, clock, settings)
         self._handlers = asyncio.Semaphore(settings.max_workers)  # of those that take their time
-        self._workers = settings.max_workers
-        self._queue_size = settings.queue_size
         self._in_house = 0
         self._handling = 0
 
-    async def handle(self, delivery: Delivery) -> Outcome:
-        trail = _Trail()
-        if self.waiting >= self._queue_size + self._idle:
+    async def handle(self, delivery: Delivery, way: Way) -> Settlement:
+        trail = Trail()
+        # Whoever pulls takes no more than fits. To turn a pulled one away would cost it an attempt.
+        if way is Way.PUSH and self.waiting >= self._settings.queue_size + self._idle:
             outcome: Outcome = Retry(BACKPRESSURE, overloaded=True)
         else:
             self._in_house += 1
             try:
-                outcome = await self._attempt(delivery, trail)
+                outcome = await self._outcome(delivery, trail)
             finally:
                 self._in_house -= 1
-        self._record(delivery, trail, outcome)
+        settlement = await self._settle(delivery, trail, outcome, way)
+        self._note(delivery, trail, settlement, way)
+        return settlement
+
+    def refuse(self, error: Poison, status: int) -> Poisoned:
+        """Logs and counts what never became a delivery, such as a push request that is no envelope."""
+        outcome = Poisoned(error.reason, str(error), error.readable)
+        nothing = Delivery(subscription="", message=Message(b""))
+        self._note(nothing, Trail(error=error), Settlement(outcome, status), Way.PUSH)
         return outcome
 
     @property
@@ -104,52 +97,56 @@ class Pipeline:
     @property
     def _idle(self) -> int:
         """What is about to be taken up does not wait."""
-        return max(0, self._workers - self._handling - self._coalescer.transactions)
+        return max(0, self._settings.max_workers - self._handling - self._coalescer.transactions)
 
     async def close(self) -> None:
         """Waits for the transactions under way."""
         await self._coalescer.close()
 
-    def refuse(self, error: Poison) -> Poisoned:
-        """Logs and counts what never became a delivery, such as a push request that is no envelope."""
-        outcome = Poisoned(error.reason, str(error), error.readable)
-        trail = _Trail(error_type=type(error).__name__)
-        self._record(Delivery(subscription="", message=Message(b"")), trail, outcome)
-        return outcome
+    # The outcome.
 
-    async def _attempt(self, delivery: Delivery, trail: _Trail) -> Outcome:
+    async def _outcome(self, delivery: Delivery, trail: Trail) -> Outcome:
         try:
             return await self._run(delivery, trail)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            return self._failed(error, trail)  # somebody else's, which came out of a handler
         except Exception as error:  # noqa: BLE001 - classify knows the known ones, and the rest is logged in full
-            verdict = classify(error)
-            trail.error_type = type(error).__name__
-            if not verdict.classified:
-                trail.error_type = f"unclassified: {trail.error_type}"
-                # The frames without the error's own text, which is bounded and logged apart.
-                trail.traceback = "".join(traceback.format_tb(error.__traceback__)[-LOGGED_FRAMES:])
-            return verdict.outcome
+            return self._failed(error, trail)
 
-    async def _run(self, delivery: Delivery, trail: _Trail) -> Result:
-        event = decode_event(delivery)
+    async def _run(self, delivery: Delivery, trail: Trail) -> Result:
+        payload = unpacked(delivery.message.data)
+        event = decode_event(delivery, payload)
+        _note_words(event, trail)
         trail.topic = topic = self._routes.topic_of(event)
         route = self._route(topic)
         trail.handler = route.name
-        event = dataclasses.replace(event, topic=topic)
-        key = logical_key(self._env, event, route)
-        marks = marks_of(event, key, route.marks)
-        trail.marks = marks
-        event = dataclasses.replace(event, idempotency_key=key or event.message_id)
+        self._check_time(event, trail)
+        event.topic = topic
+        key = logical_key(self._settings.env, event, route)
+        trail.marks = marks = marks_of(event, key, route.marks)
+        event.idempotency_key = key or event.message_id
         if route.side_effects and (done := await self._store.find_mark(marks, self._clock.now_ns())):
             return Duplicate(done.path)
-        changes = await self._changes(route, event)
-        trail.changes = changes
-        return await self._coalescer.apply(self._write(event, changes, marks), len(delivery.message.data))
+        trail.changes = changes = await self._changes(route, event)
+        trail.in_store = True
+        return await self._coalescer.apply(self._write(event, changes, marks), len(payload))
 
     def _route(self, topic: str) -> Route:
         route = self._app.route(topic)
         if route is None:
             raise Poison(f"topic: there is no handler for {topic[:300]!r}", reason=UNROUTABLE)
         return route
+
+    def _check_time(self, event: Event, trail: Trail) -> None:
+        """A clock that runs ahead makes an event win over all that come after it, so it must not go unseen."""
+        ahead = (event.event_time_ns - self._clock.now_ns()) / NANOSECONDS
+        if ahead <= self._settings.future_seconds:
+            return
+        trail.ahead_seconds = ahead
+        if self._settings.refuse_future:
+            raise Poison(f"event time: is {ahead:.0f} s ahead of this consumer's clock", reason=IN_THE_FUTURE)
 
     async def _changes(self, route: Route, event: Event) -> tuple[Change, ...]:
         given = route.handler(event)
@@ -166,9 +163,35 @@ class Pipeline:
         now = self._clock.now_ns()
         return Write(changes, event.order, marks, mark_until_ns=now + self._dedupe_ns, now_ns=now)
 
-    def _record(self, delivery: Delivery, trail: _Trail, outcome: Outcome) -> None:
-        """One log record and one count per delivery. The payload goes into neither."""
-        error = outcome.error[:LONGEST_LOGGED_ERROR] if isinstance(outcome, Poisoned | Retry) else ""
+    def _failed(self, error: BaseException, trail: Trail) -> Poisoned | Retry:
+        verdict = classify(error)
+        trail.error = error
+        trail.classified = verdict.classified
+        return dataclasses.replace(verdict.outcome, by_store=trail.in_store)
+
+    # Its end.
+
+    async def _settle(self, delivery: Delivery, trail: Trail, outcome: Outcome, way: Way) -> Settlement:
+        policy, topic = self._has_policy(delivery), bool(self._settings.dlq_topic)
+        if not must_be_recorded(outcome, way, has_policy=policy, has_topic=topic):
+            return settle(outcome, delivery.attempt)
+        assert isinstance(outcome, Poisoned | Retry)
+        reason = outcome.reason if isinstance(outcome, Poisoned) else STORE_MISCONFIGURED
+        try:
+            await self._failures.record(FailedDelivery(delivery, trail.topic, reason, outcome.error))
+        except Exception as error:  # noqa: BLE001 - whatever it is: not recorded is not acked
+            trail.record_error = f"{self._failures.name}: {error}"
+            return not_recorded(outcome, delivery.attempt)
+        return settle(outcome, delivery.attempt, recorded=self._failures.name)
+
+    def _has_policy(self, delivery: Delivery) -> bool:
+        """Pub/Sub counts attempts only where there is a dead-letter policy."""
+        told = self._settings.dead_letter_policy
+        return delivery.attempt > 0 if told == "auto" else told == "always"
+
+    def _note(self, delivery: Delivery, trail: Trail, settlement: Settlement, way: Way) -> None:
+        """One log line and one count per delivery. The payload goes into neither."""
+        outcome = settlement.outcome
         self.recent.add(
             outcome,
             RecentOutcome(
@@ -177,12 +200,25 @@ class Pipeline:
                 subscription=delivery.subscription,
                 outcome=outcome.name,
                 document=trail.changes[0].path if trail.changes else "",
-                error=error,
+                error=outcome.error[:LONGEST_ERROR] if isinstance(outcome, Poisoned | Retry) else "",
                 time_ns=self._clock.now_ns(),
             ),
         )
-        level = logging.ERROR if isinstance(outcome, Poisoned | Retry) else logging.INFO
-        log.log(level, "message %s", outcome.name, extra={"fields": _log_fields(delivery, trail, outcome, error)})
+        self._log.write(delivery, trail, settlement, way)
+
+
+def is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _note_words(event: Event, trail: Trail) -> None:
+    trail.event_type = _word(event.data.get("eventType"))
+    trail.schema_version = _word(event.data.get("schemaVersion"))
+
+
+def _word(value: object) -> str:
+    return str(value)[:LONGEST_WORD] if isinstance(value, str | int) else ""
 
 
 def checked_changes(handler: str, given: object) -> tuple[Change, ...]:
@@ -199,28 +235,3 @@ def checked_changes(handler: str, given: object) -> tuple[Change, ...]:
     if len({change.path for change in changes}) < len(changes):
         raise ValueError(f"{handler} changes one document twice")
     return tuple(changes)
-
-
-def _log_fields(delivery: Delivery, trail: _Trail, outcome: Outcome, error: str) -> dict[str, object]:
-    message = delivery.message
-    fields: dict[str, object] = {
-        "subscription": delivery.subscription,
-        "topic": trail.topic,
-        "messageId": message.message_id,
-        "publishTime": format_rfc3339(message.publish_time_ns) if message.publish_time_ns else "",
-        "deliveryAttempt": delivery.attempt,
-        "handler": trail.handler,
-        "outcome": outcome.name,
-        "write_kind": ",".join(type(change).__name__.lower() for change in trail.changes),
-        "doc_path": ",".join(change.path for change in trail.changes),
-        "idempotency_doc": trail.marks[-1].path if trail.marks else "",
-    }
-    if isinstance(outcome, Poisoned | Retry):
-        fields |= {"error_type": trail.error_type, "error": error, "retryable": isinstance(outcome, Retry)}
-    if isinstance(outcome, Poisoned):
-        fields["failure_reason"] = outcome.reason
-    if isinstance(outcome, Retry):
-        fields |= {"misconfigured": outcome.misconfigured, "overloaded": outcome.overloaded}
-    if trail.traceback:
-        fields["traceback"] = trail.traceback
-    return fields

@@ -1,52 +1,270 @@
-"""Streaming in by pull: the same pipeline, fed from a subscription instead of by HTTP."""
+"""Streaming pull: the same pipeline, fed from subscriptions instead of by HTTP.
+
+Each subscription has a stream, which is opened again whenever it ends. What it brings waits here until the pipeline has
+room, so that nothing is turned away; subscriptions take turns. What the broker must be told is leases.py's work.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import assert_never
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
-from holdfast.consumer.pipeline import Pipeline
+from holdfast.backoff import backoff_seconds
+from holdfast.clock import NANOSECONDS, Clock
+from holdfast.consumer.leases import DEADLINE_SECONDS, Leases
+from holdfast.consumer.pipeline import Pipeline, is_being_cancelled
+from holdfast.consumer.settle import SHORTEST_DELAY_SECONDS, Way
 from holdfast.consumer.transport import Transport
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Misconfigured, StorageUnavailable
 from holdfast.model.message import Delivery
-from holdfast.model.outcome import Applied, Duplicate, Outcome, Poisoned, Retry, Stale
+from holdfast.settings import ConsumerSettings
 
 log = logging.getLogger("holdfast.consumer")
 
-# No more than the pipeline can take in at once, so that nothing is turned away that was asked for.
-BATCH_MESSAGES = 8
-WAIT_SECONDS = 10.0
-PAUSE_AFTER_ERROR_SECONDS = 1.0
+# The pause before a stream is opened again: hardly noticed after a hiccup, half a minute in a long outage.
+SHORTEST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+
+# Pub/Sub ends every stream after half an hour or so. One that lived this long is opened again without a word.
+ORDINARY_LIFE_SECONDS = 10.0
+ORDINARY_PAUSE_SECONDS = 0.1
+
+# At a stop: so long may the broker take to hear how the last messages ended.
+LAST_CALLS_SECONDS = 5.0
 
 
-async def consume(transport: Transport, pipeline: Pipeline, subscription: str) -> None:
-    """Runs until cancelled."""
-    while True:
-        try:
-            deliveries = await transport.receive(subscription, BATCH_MESSAGES, WAIT_SECONDS)
-            await asyncio.gather(*(_handle(transport, pipeline, delivery) for delivery in deliveries))
-        except HoldfastError as error:
-            log.error(
-                "messages could not be pulled",
-                extra={"fields": {"subscription": subscription, "error": str(error)}},
+@asynccontextmanager
+async def pulling(
+    transport: Transport, pipeline: Pipeline, clock: Clock, settings: ConsumerSettings, subscriptions: Sequence[str]
+) -> AsyncIterator[None]:
+    """Pulls while it is entered. At the end nothing more is received, what was begun is finished, and the rest is given
+    back. `subscriptions` are full paths."""
+    turns = Turns(settings.queue_size + settings.max_workers)
+    pulls = [
+        SubscriptionPull(transport, pipeline, turns, clock, settings, subscription)
+        for subscription in dict.fromkeys(subscriptions)
+    ]
+    for pull in pulls:
+        pull.start()
+    try:
+        yield
+    finally:
+        await asyncio.gather(*(pull.stop() for pull in pulls))
+
+
+class Turns:
+    """Shares the room in the pipeline: the next turn is always that of the subscription that has the fewest in it."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._pulls: list[SubscriptionPull] = []
+
+    def join(self, pull: SubscriptionPull) -> None:
+        self._pulls.append(pull)
+
+    def take_up(self) -> None:
+        """Whatever waits goes into the pipeline, as far as there is room."""
+        room = self._room - sum([pull.running for pull in self._pulls])
+        while room > 0 and (ready := [pull for pull in self._pulls if pull.waiting]):
+            next_pull = min(ready, key=lambda pull: pull.running)
+            count = min(room, len(next_pull.waiting)) if len(ready) == 1 else 1
+            next_pull.begin(count)
+            room -= count
+
+
+class SubscriptionPull:
+    def __init__(
+        self,
+        transport: Transport,
+        pipeline: Pipeline,
+        turns: Turns,
+        clock: Clock,
+        settings: ConsumerSettings,
+        subscription: str,
+    ) -> None:
+        self.waiting: deque[Delivery] = deque()  # received, and not in the pipeline yet
+        self._transport = transport
+        self._pipeline = pipeline
+        self._turns = turns
+        self._clock = clock
+        self._subscription = subscription
+        self._max_messages = settings.pull_max_messages
+        self._max_bytes = settings.pull_max_megabytes * 1_000_000
+        self._drain_seconds = settings.drain_seconds
+        self._leases = Leases(transport, clock, subscription, settings.max_lease_seconds)
+        self._behind: dict[str, deque[Delivery]] = {}  # by ordering key: what waits for the one that is under way
+        self._under_way: dict[asyncio.Task[None], Delivery] = {}
+        self._all_ended = asyncio.Event()
+        self._opened_ns: int | None = None  # since when the stream is open, or was
+
+    @property
+    def running(self) -> int:
+        return len(self._under_way)
+
+    def start(self) -> None:
+        self._turns.join(self)
+        self._reader = asyncio.create_task(self._read(), name=f"pull {self._subscription}")
+        self._keeper = asyncio.create_task(self._leases.keep(), name=f"keep the leases of {self._subscription}")
+
+    # Receiving.
+
+    async def _read(self) -> None:
+        """Runs until cancelled. Nothing that a stream ends with is the end of this one, or of other subscriptions."""
+        failures = 0
+        while True:
+            try:
+                await self._read_stream()
+            except (Exception, asyncio.CancelledError) as error:
+                if is_being_cancelled():
+                    raise
+                had_its_time = self._had_its_time()
+                failures = 0 if had_its_time else failures
+                if not had_its_time or not isinstance(error, StorageUnavailable):
+                    failures += 1
+                    self._log_trouble(error)
+            # The broker takes the end of a stream for the end of its client, unless it hears from us.
+            with suppress(Exception):
+                await self._leases.extend()
+            await self._sleep(
+                backoff_seconds(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, failures) or ORDINARY_PAUSE_SECONDS
             )
-            await asyncio.sleep(PAUSE_AFTER_ERROR_SECONDS)
 
+    async def _read_stream(self) -> None:
+        self._opened_ns = None
+        async with self._transport.stream(
+            self._subscription, self._max_messages, self._max_bytes, DEADLINE_SECONDS
+        ) as stream:
+            self._opened_ns = self._clock.now_ns()
+            while True:
+                while len(self._leases) >= self._max_messages or self._leases.bytes >= self._max_bytes:
+                    await self._leases.wait_for_fewer()
+                deliveries = await stream.receive()
+                self._take_in(deliveries, stream.ordered)
 
-async def _handle(transport: Transport, pipeline: Pipeline, delivery: Delivery) -> None:
-    if is_done(await pipeline.handle(delivery)):
-        await transport.ack([delivery])
-    else:
-        await transport.nack([delivery])
+    def _had_its_time(self) -> bool:
+        since = self._opened_ns
+        return since is not None and self._clock.now_ns() - since >= ORDINARY_LIFE_SECONDS * NANOSECONDS
 
+    def _log_trouble(self, error: BaseException) -> None:
+        expected = isinstance(error, HoldfastError)
+        log.log(
+            logging.CRITICAL if isinstance(error, Misconfigured) else logging.ERROR,
+            "messages cannot be pulled",
+            exc_info=None if expected else error,
+            extra={"fields": {"subscription": self._subscription, "error": str(error)}},
+        )
 
-def is_done(outcome: Outcome) -> bool:
-    """Poison is nacked: the subscription's dead-letter policy takes it from there, and nothing is lost without one."""
-    match outcome:
-        case Applied() | Duplicate() | Stale():
-            return True
-        case Poisoned() | Retry():
-            return False
-        case _:
-            assert_never(outcome)
+    def _take_in(self, deliveries: Sequence[Delivery], ordered: bool) -> None:
+        new: Iterable[Delivery] = self._leases.take(deliveries)
+        self.waiting.extend(self._first_of_keys(new) if ordered else new)
+        self._turns.take_up()
+
+    def _first_of_keys(self, deliveries: Iterable[Delivery]) -> Iterator[Delivery]:
+        """Of each ordering key one is under way; the others wait behind it."""
+        for delivery in deliveries:
+            key = delivery.message.ordering_key
+            if key in self._behind:
+                self._behind[key].append(delivery)
+                continue
+            if key:
+                self._behind[key] = deque()
+            yield delivery
+
+    # Handling.
+
+    def begin(self, count: int) -> None:
+        for _ in range(count):
+            delivery = self.waiting.popleft()
+            task = asyncio.create_task(self._handle(delivery))
+            self._under_way[task] = delivery
+            task.add_done_callback(self._ended)
+        self._all_ended.clear()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        if not self._under_way:
+            self._all_ended.set()
+        self._turns.take_up()
+
+    async def _handle(self, delivery: Delivery) -> None:
+        try:
+            settlement = await self._pipeline.handle(delivery, Way.PULL)
+        except (Exception, asyncio.CancelledError) as error:
+            if is_being_cancelled():
+                raise
+            log.error(
+                "a message could not be handled and comes again",
+                exc_info=error,
+                extra={"fields": {"subscription": self._subscription, "messageId": delivery.message.message_id}},
+            )
+            self._give_back(delivery, SHORTEST_DELAY_SECONDS)
+            return
+        if settlement.acks:
+            self._leases.ack(delivery)
+            self._go_on_after(delivery)
+        else:
+            self._give_back(delivery, settlement.delay_seconds)
+
+    def _go_on_after(self, delivery: Delivery) -> None:
+        behind = self._behind.get(delivery.message.ordering_key)
+        if behind:
+            self.waiting.append(behind.popleft())
+        elif behind is not None:
+            del self._behind[delivery.message.ordering_key]
+
+    def _give_back(self, delivery: Delivery, delay_seconds: float = 0.0) -> None:
+        """With all that wait behind it: they would otherwise come before it."""
+        for one in (delivery, *self._behind.pop(delivery.message.ordering_key, ())):
+            self._leases.nack(one, delay_seconds)
+
+    # Stopping.
+
+    async def stop(self) -> None:
+        self._reader.cancel()
+        self._give_back_waiting()  # in the same step, so that none of them is begun any more
+        await asyncio.gather(self._reader, return_exceptions=True)
+        await self._within(LAST_CALLS_SECONDS, self._leases.extend())  # as after every stream
+        await self._drain()
+        if not await self._within(LAST_CALLS_SECONDS, self._leases.settled()):
+            self._log_stop("the broker does not answer; messages come again", len(self._leases))
+        self._keeper.cancel()
+        await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._leases.close()
+
+    def _give_back_waiting(self) -> None:
+        behind = [delivery for key in list(self._behind) for delivery in self._behind.pop(key)]
+        for delivery in (*self.waiting, *behind):
+            self._leases.nack(delivery)
+        self.waiting.clear()
+
+    async def _drain(self) -> None:
+        if self._under_way and not await self._within(self._drain_seconds, self._all_ended.wait()):
+            late = dict(self._under_way)
+            self._log_stop("messages are given back unfinished", len(late))
+            for task in late:
+                task.cancel()
+            await self._within(LAST_CALLS_SECONDS, asyncio.wait(late))  # a handler may catch even that
+            for task, delivery in late.items():
+                if task.cancelled() or not task.done():
+                    self._leases.nack(delivery)
+
+    def _log_stop(self, text: str, count: int) -> None:
+        log.warning(text, extra={"fields": {"subscription": self._subscription, "count": count}})
+
+    async def _within(self, seconds: float, waiting: Coroutine[Any, Any, object]) -> bool:
+        """Whether it ended in time, well or not."""
+        task, alarm = asyncio.create_task(waiting), asyncio.create_task(self._sleep(seconds))
+        try:
+            await asyncio.wait({task, alarm}, return_when=asyncio.FIRST_COMPLETED)
+            return task.done()
+        finally:
+            for one in (task, alarm):
+                one.cancel()
+            await asyncio.gather(task, alarm, return_exceptions=True)
+
+    async def _sleep(self, seconds: float) -> None:
+        await self._clock.sleep_until(self._clock.now_ns() + round(seconds * NANOSECONDS))

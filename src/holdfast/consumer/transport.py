@@ -6,10 +6,25 @@ One contract suite (holdfast.testing.contracts.transport) holds for every implem
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import Subscription
+
+
+class Stream(Protocol):
+    """Deliveries of one subscription, as they come. They are settled through the transport: that outlives a stream."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the messages of one ordering key must be handled one after the other. Known by the first receive."""
+        ...
+
+    async def receive(self) -> Sequence[Delivery]:
+        """Waits for at least one. Raises when the stream is over: it is of no more use then, and what it gave may
+        come again soon, unless `extend` said that it is still worked on. Cancelling it ends the stream too."""
+        ...
 
 
 class Transport(Protocol):
@@ -31,8 +46,26 @@ class Transport(Protocol):
         """Waits up to wait_seconds for the first message; gives what is there then, at most max_messages."""
         ...
 
-    async def ack(self, deliveries: Sequence[Delivery]) -> None: ...
+    def stream(
+        self, subscription: str, max_messages: int, max_bytes: int, deadline_seconds: int
+    ) -> AbstractAsyncContextManager[Stream]:
+        """The broker sends on its own, until max_messages or max_bytes (one message more, at most) are not settled.
+        Each may be settled within deadline_seconds (10 to 600) of its sending, longer where it is extended."""
+        ...
 
-    async def nack(self, deliveries: Sequence[Delivery]) -> None: ...
+    async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        """They do not come again. Raises StaleAckIds, once the others are acked, for those that came too late; only
+        under exactly-once delivery can an ack come too late."""
+        ...
+
+    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
+        """They come again: not before the delay is over, 600 seconds at most. Nothing happens to those that were
+        settled before."""
+        ...
+
+    async def extend(self, deliveries: Sequence[Delivery], seconds: int) -> None:
+        """They may be settled within `seconds` (1 to 600) from now. Nothing happens to those that were settled
+        before, or whose time is over."""
+        ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The attributes that a message on a dead-letter topic carries about the delivery that failed. Names only."""
+"""The attributes that a message on a dead-letter topic carries about the delivery that failed."""
 
 from __future__ import annotations
 
@@ -29,3 +29,10 @@ ALL = frozenset(
         LAST_STATUS,
     }
 )
+
+# Pub/Sub's limit for one attribute's value, in bytes.
+LONGEST_VALUE = 1024
+
+
+def bounded_value(text: str) -> str:
+    return text.encode(errors="replace")[:LONGEST_VALUE].decode(errors="ignore")

@@ -31,22 +31,26 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """Will never succeed as it is. `readable` is False when the message could not even be parsed."""
+    """Will never succeed as it is. `readable` is False when the message could not even be parsed; `by_store` means
+    that the document store refused it."""
 
     reason: str
     error: str
     readable: bool
+    by_store: bool = False
     name = "poison"
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Nothing changed; the same message may succeed later. `overloaded` means it was turned away unread."""
+    """Nothing changed; the same message may succeed later. `misconfigured` means not before an operator acts, and
+    `by_store` that it is the document store which needs that. `overloaded` means it was turned away unread."""
 
     error: str
     retry_after: float | None = None
     misconfigured: bool = False
     overloaded: bool = False
+    by_store: bool = False
     name = "retry"
 
 

@@ -23,13 +23,7 @@ def parse_strict_json(text: bytes, *, deepest: int = DEEPEST, any_number: bool =
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 (byte {error.start})") from error
     try:
-        value = json.loads(
-            decoded,
-            object_pairs_hook=_object,
-            parse_constant=_refuse_constant,
-            parse_int=None if any_number else _integer,
-            parse_float=None if any_number else _float,
-        )
+        value = (_ANY_NUMBER if any_number else _STRICT).decode(decoded)
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
     except RecursionError as error:
@@ -102,3 +96,10 @@ def _check_surrogates(text: str, value: Any) -> None:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError("has half of a surrogate pair (\\ud800 to \\udfff alone)") from error
+
+
+# Made once: json.loads would make one for each text.
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float
+)
+_ANY_NUMBER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)

@@ -1,7 +1,7 @@
 """The default topology: what `holdfast up` needs to exist.
 
 For each topic one push subscription to the consumer, with retry and dead-letter policy; for each of those a dead-letter
-topic and the desk's pull subscription on it.
+topic and the desk's pull subscription on it. Also for the consumer's own DLQ_TOPIC, where there is one.
 """
 
 from __future__ import annotations
@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.consumer.declared import declared_topics
 from holdfast.consumer.transport import Transport
-from holdfast.model.names import dead_letter_topic, desk_subscription, subscription_path, topic_path
+from holdfast.model.names import (
+    dead_letter_topic,
+    desk_subscription,
+    project_of,
+    short_id,
+    subscription_path,
+    topic_path,
+)
 from holdfast.model.resources import DeadLetterPolicy, PushConfig, RetryPolicy, Subscription
 from holdfast.settings import Settings, TopologySettings
 
-MARKET_TOPICS = ("market-ticks", "market-bars-1m", "trade-signals")
+OTHER_TOPICS = ("market-ticks", "market-bars-1m", "trade-signals", "ingest-heartbeat")
 
 # Dead letters wait for people, so they are kept for as long as Pub/Sub allows.
 DESK_RETENTION_SECONDS = 31 * 24 * 3600
@@ -36,7 +44,8 @@ class Topology:
 
 
 def consumer_topics(settings: Settings) -> Sequence[str]:
-    return (settings.consumer.system_events_topic, *MARKET_TOPICS)
+    consumer = settings.consumer
+    return (consumer.system_events_topic, *OTHER_TOPICS, *declared_topics(consumer.routes))
 
 
 def materializer_subscription(topic: str) -> str:
@@ -66,15 +75,25 @@ def default_topology(settings: Settings, push: PushConfig) -> Topology:
                 dead_letters,
                 push,
             ),
-            Subscription(
-                desk_name,
-                dead_letters,
-                ack_deadline_seconds=DESK_ACK_DEADLINE_SECONDS,
-                message_retention_seconds=DESK_RETENTION_SECONDS,
-            ),
+            _desk_subscription(desk_name, dead_letters),
         ]
         desk.append(desk_name)
+    if settings.consumer.dlq_topic:
+        own = topic_path(project, settings.consumer.dlq_topic)
+        desk_name = subscription_path(project_of(own), f"{short_id(own)}.desk")
+        topics.append(own)
+        subscriptions.append(_desk_subscription(desk_name, own))
+        desk.append(desk_name)
     return Topology(topics, subscriptions, desk)
+
+
+def _desk_subscription(name: str, dead_letters: str) -> Subscription:
+    return Subscription(
+        name,
+        dead_letters,
+        ack_deadline_seconds=DESK_ACK_DEADLINE_SECONDS,
+        message_retention_seconds=DESK_RETENTION_SECONDS,
+    )
 
 
 def _push_subscription(

@@ -1,51 +1,93 @@
-"""Any Pub/Sub over gRPC: Cloud Pub/Sub, Google's emulator, or another Holdfast."""
+"""Any Pub/Sub over gRPC: Cloud Pub/Sub, Google's emulator, or another Holdfast.
+
+What is done for every message goes through plain gRPC calls and raw protobuf classes: the wrappers that
+google-cloud-pubsub has around both cost several times more than all the rest of receiving a message.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Self, TypeVar
 
 import grpc
 from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
+from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 from google.pubsub_v1.types import pubsub
 
 from holdfast import errors
-from holdfast.broker.wire import decode, encode
+from holdfast.backoff import backoff_seconds
+from holdfast.broker.wire import encode
 from holdfast.broker.wire_resources import subscription_to_pb
+from holdfast.clock import NANOSECONDS
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import Subscription
-from holdfast.transports.ack_ids import ack_ids_by_subscription
+from holdfast.transports.ack_ids import requests_for, whole_seconds
 
 T = TypeVar("T")
 
 # The clients' own retries go on for minutes; here a call fails in reasonable time and its caller decides.
 CALL_SECONDS = 20.0
 
+# To a broker that is not Google's cloud, for which the client library brings its own.
+CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    # A stream that is silent because its broker's machine is gone ends after a while, as with Google's own options.
+    ("grpc.keepalive_time_ms", 30_000),
+    # gRPC's own two minutes are long for a broker that has been back for as long.
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+]
+
+# Exactly-once delivery: an error's details say for each ack id whether it may still succeed.
+ACK_IDS_FAILED = "EXACTLY_ONCE_ACKID_FAILURE"
+MAY_SUCCEED = "TRANSIENT_FAILURE"
+ACK_TRIES = 5
+SHORTEST_ACK_PAUSE_SECONDS = 0.1
+LONGEST_ACK_PAUSE_SECONDS = 2.0
+
+_PullRequest: Any = pubsub.PullRequest.pb()
+_PullResponse: Any = pubsub.PullResponse.pb()
+_AcknowledgeRequest: Any = pubsub.AcknowledgeRequest.pb()
+_ModifyAckDeadlineRequest: Any = pubsub.ModifyAckDeadlineRequest.pb()
+_StreamingPullRequest: Any = pubsub.StreamingPullRequest.pb()
+_StreamingPullResponse: Any = pubsub.StreamingPullResponse.pb()
+
 
 class GoogleTransport:
     def __init__(self, publisher: PublisherAsyncClient, subscriber: SubscriberAsyncClient) -> None:
         self._publisher = publisher
         self._subscriber = subscriber
+        transport: Any = subscriber.transport
+        channel = transport.grpc_channel
+        self._pull = _unary(channel, "Pull", _PullRequest, _PullResponse)
+        self._acknowledge = _unary(channel, "Acknowledge", _AcknowledgeRequest, Empty)
+        self._modify_ack_deadline = _unary(channel, "ModifyAckDeadline", _ModifyAckDeadlineRequest, Empty)
+        self._streaming_pull = channel.stream_stream(
+            _method("StreamingPull"), _StreamingPullRequest.SerializeToString, _StreamingPullResponse.FromString
+        )
+        # The same for all streams: flow control goes on where a broken one ended.
+        self._client_id = str(uuid.uuid4())
 
     @classmethod
     def connect(cls, emulator_host: str) -> Self:
         """An empty host means Cloud Pub/Sub, with the machine's own credentials."""
         if not emulator_host:
             return cls._connect_to_cloud()
-        options = [("grpc.max_receive_message_length", -1)]
         return cls(
             PublisherAsyncClient(
                 transport=PublisherGrpcAsyncIOTransport(
-                    channel=grpc.aio.insecure_channel(emulator_host, options=options)
+                    channel=grpc.aio.insecure_channel(emulator_host, options=CHANNEL_OPTIONS)
                 )
             ),
             SubscriberAsyncClient(
                 transport=SubscriberGrpcAsyncIOTransport(
-                    channel=grpc.aio.insecure_channel(emulator_host, options=options)
+                    channel=grpc.aio.insecure_channel(emulator_host, options=CHANNEL_OPTIONS)
                 )
             ),
         )
@@ -80,46 +122,143 @@ class GoogleTransport:
         return str(response.message_ids[0])
 
     async def receive(self, subscription: str, max_messages: int, wait_seconds: float) -> Sequence[Delivery]:
-        call = self._subscriber.pull(
-            subscription=subscription, max_messages=max_messages, retry=None, timeout=wait_seconds
-        )
+        request = _PullRequest(subscription=subscription, max_messages=max_messages)
         try:
-            response = await _translated(call)
+            response = await self._called(self._pull, request, wait_seconds)
         except _NoAnswerInTime:
             return []
-        received = pubsub.PullResponse.pb(response).received_messages
-        return [
-            Delivery(subscription, decode(one.message.SerializeToString()), one.delivery_attempt, one.ack_id)
-            for one in received
-        ]
+        return _deliveries(subscription, response.received_messages)
+
+    @asynccontextmanager
+    async def stream(
+        self, subscription: str, max_messages: int, max_bytes: int, deadline_seconds: int
+    ) -> AsyncIterator[GoogleStream]:
+        first = _StreamingPullRequest(
+            subscription=subscription,
+            stream_ack_deadline_seconds=deadline_seconds,
+            client_id=self._client_id,
+            max_outstanding_messages=max_messages,
+            max_outstanding_bytes=max_bytes,
+        )
+        call = self._streaming_pull(metadata=_routing(subscription))
+        try:
+            await _translated(_begun(call, first))
+            yield GoogleStream(subscription, call)
+        finally:
+            call.cancel()
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
-        for subscription, ack_ids in ack_ids_by_subscription(deliveries).items():
-            await _translated(
-                self._subscriber.acknowledge(
-                    subscription=subscription, ack_ids=ack_ids, retry=None, timeout=CALL_SECONDS
-                )
-            )
+        stale: list[str] = []
+        for subscription, ack_ids in requests_for(deliveries):
+            stale += await self._ack(subscription, ack_ids)
+        if stale:
+            raise errors.StaleAckIds(stale)
 
-    async def nack(self, deliveries: Sequence[Delivery]) -> None:
-        for subscription, ack_ids in ack_ids_by_subscription(deliveries).items():
-            await _translated(
-                self._subscriber.modify_ack_deadline(
-                    subscription=subscription,
-                    ack_ids=ack_ids,
-                    ack_deadline_seconds=0,
-                    retry=None,
-                    timeout=CALL_SECONDS,
-                )
+    async def _ack(self, subscription: str, ack_ids: Sequence[str]) -> list[str]:
+        """Gives those that came too late. Those whose failure may pass are sent again, and no others with them: what
+        was acked is stale when it is acked twice."""
+        stale: list[str] = []
+        for attempt in range(1, ACK_TRIES + 1):
+            try:
+                await self._called(self._acknowledge, _AcknowledgeRequest(subscription=subscription, ack_ids=ack_ids))
+            except _AckIdsFailed as failed:
+                stale += failed.for_good
+                ack_ids = failed.for_now
+            else:
+                return stale
+            if not ack_ids:
+                return stale
+            await asyncio.sleep(backoff_seconds(SHORTEST_ACK_PAUSE_SECONDS, LONGEST_ACK_PAUSE_SECONDS, attempt))
+        raise errors.StorageUnavailable(f"the broker could not take {len(ack_ids)} acks")
+
+    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
+        await self._modify(deliveries, whole_seconds(delay_seconds))
+
+    async def extend(self, deliveries: Sequence[Delivery], seconds: int) -> None:
+        await self._modify(deliveries, seconds)
+
+    async def _modify(self, deliveries: Sequence[Delivery], seconds: int) -> None:
+        for subscription, ack_ids in requests_for(deliveries):
+            request = _ModifyAckDeadlineRequest(
+                subscription=subscription, ack_ids=ack_ids, ack_deadline_seconds=seconds
             )
+            # They are over, which is what a nack wants and an extension cannot help; or they will be, by themselves.
+            with suppress(_AckIdsFailed):
+                await self._called(self._modify_ack_deadline, request)
+
+    async def _called(self, method: Any, request: Any, seconds: float | None = None) -> Any:
+        timeout = CALL_SECONDS if seconds is None else seconds
+        return await _translated(method(request, timeout=timeout, metadata=_routing(request.subscription)))
 
     async def close(self) -> None:
         await self._publisher.transport.close()  # type: ignore[no-untyped-call]
         await self._subscriber.transport.close()  # type: ignore[no-untyped-call]
 
 
+class GoogleStream:
+    def __init__(self, subscription: str, call: Any) -> None:
+        self.ordered = False
+        self._subscription = subscription
+        self._call = call
+
+    async def receive(self) -> Sequence[Delivery]:
+        while True:
+            response = await _translated(self._call.read())
+            if response is grpc.aio.EOF:
+                raise errors.StorageUnavailable("the broker ended the stream")
+            if response.HasField("subscription_properties"):
+                self.ordered = response.subscription_properties.message_ordering_enabled
+            if response.received_messages:
+                return _deliveries(self._subscription, response.received_messages)
+
+
+async def _begun(call: Any, first: Any) -> None:
+    """Once the request is on its way to a broker that is there."""
+    try:
+        await call.write(first)
+    except asyncio.InvalidStateError:
+        await call.read()  # raises what it ended with
+
+
+def _method(name: str) -> str:
+    return f"/google.pubsub.v1.Subscriber/{name}"
+
+
+def _unary(channel: Any, name: str, request: Any, response: Any) -> Any:
+    return channel.unary_unary(_method(name), request.SerializeToString, response.FromString)
+
+
+def _routing(subscription: str) -> tuple[tuple[str, str], ...]:
+    """By this header Google's front ends find the region that serves the subscription."""
+    return (("x-goog-request-params", f"subscription={subscription}"),)
+
+
+def _deliveries(subscription: str, received: Sequence[Any]) -> list[Delivery]:
+    return [Delivery(subscription, _message(one.message), one.delivery_attempt, one.ack_id) for one in received]
+
+
+def _message(parsed: Any) -> Message:
+    published = parsed.publish_time
+    return Message(
+        data=parsed.data,
+        attributes=dict(parsed.attributes),
+        ordering_key=parsed.ordering_key,
+        message_id=parsed.message_id,
+        publish_time_ns=published.seconds * NANOSECONDS + published.nanos,
+    )
+
+
 class _NoAnswerInTime(errors.StorageUnavailable):
     pass
+
+
+class _AckIdsFailed(errors.HoldfastError):
+    """Some of a call's ack ids; the others succeeded."""
+
+    def __init__(self, why_by_ack_id: Mapping[str, str]) -> None:
+        super().__init__(f"{len(why_by_ack_id)} ack ids failed")
+        self.for_now = [ack_id for ack_id, why in why_by_ack_id.items() if why.startswith(MAY_SUCCEED)]
+        self.for_good = [ack_id for ack_id, why in why_by_ack_id.items() if not why.startswith(MAY_SUCCEED)]
 
 
 async def _created(call: Awaitable[Any]) -> bool:
@@ -131,20 +270,31 @@ async def _created(call: Awaitable[Any]) -> bool:
 
 
 async def _translated(call: Awaitable[T]) -> T:
-    """google.api_core's errors become ours; whatever may pass by itself is StorageUnavailable."""
+    """gRPC's errors become ours, whether google.api_core has seen them before or not."""
     try:
         return await call
-    except exceptions.DeadlineExceeded as error:
-        raise _NoAnswerInTime("the broker did not answer in time") from error
-    except exceptions.NotFound as error:
-        raise errors.NotFound(error.message) from error
-    except exceptions.AlreadyExists as error:
-        raise errors.AlreadyExists(error.message) from error
-    except exceptions.FailedPrecondition as error:
-        raise errors.FailedPrecondition(error.message) from error
-    except exceptions.InvalidArgument as error:
-        raise errors.BadInput("request", error.message) from error
-    except (exceptions.Forbidden, exceptions.Unauthorized) as error:
-        raise errors.Misconfigured(error.message) from error
     except exceptions.GoogleAPICallError as error:
-        raise errors.StorageUnavailable(f"the broker did not answer: {error.message}") from error
+        raise _as_ours(error) from error
+    except grpc.aio.AioRpcError as error:
+        raise _as_ours(exceptions.from_grpc_error(error)) from error  # type: ignore[no-untyped-call]
+
+
+def _as_ours(error: exceptions.GoogleAPICallError) -> errors.HoldfastError:
+    """Whatever may pass by itself is StorageUnavailable."""
+    if error.reason == ACK_IDS_FAILED:
+        return _AckIdsFailed(error.metadata or {})
+    match error:
+        case exceptions.DeadlineExceeded():
+            return _NoAnswerInTime("the broker did not answer in time")
+        case exceptions.NotFound():
+            return errors.NotFound(error.message)
+        case exceptions.AlreadyExists():
+            return errors.AlreadyExists(error.message)
+        case exceptions.FailedPrecondition():
+            return errors.FailedPrecondition(error.message)
+        case exceptions.InvalidArgument():
+            return errors.BadInput("request", error.message)
+        case exceptions.Forbidden() | exceptions.Unauthorized():
+            return errors.Misconfigured(error.message)
+        case _:
+            return errors.StorageUnavailable(f"the broker did not answer: {error.message}")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 
+from holdfast.broker.leases import Lease
 from holdfast.broker.service import Broker
+from holdfast.broker.streams import Batch, Properties, PullStream
 from holdfast.broker.wire import decode
-from holdfast.errors import AlreadyExists
+from holdfast.errors import AlreadyExists, StaleAckIds, StorageUnavailable
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import Subscription, Topic
-from holdfast.transports.ack_ids import ack_ids_by_subscription
+from holdfast.transports.ack_ids import ack_ids_by_subscription, whole_seconds
 
 
 class LocalTransport:
@@ -34,20 +37,67 @@ class LocalTransport:
         return await self._broker.publish_message(topic, message)
 
     async def receive(self, subscription: str, max_messages: int, wait_seconds: float) -> Sequence[Delivery]:
-        counted = self._broker.get_subscription(subscription).dead_letter is not None
-        leases = await self._broker.pull(subscription, max_messages, wait_seconds)
-        return [
-            Delivery(subscription, decode(lease.body), lease.attempt if counted else 0, lease.ack_id)
-            for lease in leases
-        ]
+        config = self._broker.get_subscription(subscription)
+        return _deliveries(config, await self._broker.pull(subscription, max_messages, wait_seconds))
+
+    @asynccontextmanager
+    async def stream(
+        self, subscription: str, max_messages: int, max_bytes: int, deadline_seconds: int
+    ) -> AsyncIterator[LocalStream]:
+        stream = PullStream(self._broker.queue(subscription), deadline_seconds, max_messages, max_bytes)
+        try:
+            yield LocalStream(self._broker, subscription, stream)
+        finally:
+            stream.close()
 
     async def ack(self, deliveries: Sequence[Delivery]) -> None:
+        stale: list[str] = []
         for subscription, ack_ids in ack_ids_by_subscription(deliveries).items():
-            await self._broker.acknowledge(subscription, ack_ids)
+            try:
+                await self._broker.acknowledge(subscription, ack_ids)
+            except StaleAckIds as error:
+                stale += error.ack_ids
+        if stale:
+            raise StaleAckIds(stale)
 
-    async def nack(self, deliveries: Sequence[Delivery]) -> None:
+    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
+        self._modify(deliveries, whole_seconds(delay_seconds))
+
+    async def extend(self, deliveries: Sequence[Delivery], seconds: int) -> None:
+        self._modify(deliveries, seconds)
+
+    def _modify(self, deliveries: Sequence[Delivery], seconds: int) -> None:
         for subscription, ack_ids in ack_ids_by_subscription(deliveries).items():
-            self._broker.modify_ack_deadline(subscription, ack_ids, 0)
+            with suppress(StaleAckIds):  # they are over, which is what a nack wants and an extension cannot help
+                self._broker.modify_ack_deadline(subscription, ack_ids, seconds)
 
     async def close(self) -> None:
         """The broker is its owner's to close."""
+
+
+class LocalStream:
+    def __init__(self, broker: Broker, subscription: str, stream: PullStream) -> None:
+        self.ordered = False
+        self._broker = broker
+        self._subscription = subscription
+        self._stream = stream
+
+    async def receive(self) -> Sequence[Delivery]:
+        while True:
+            item = await self._stream.next()
+            match item:
+                case Batch(leases) if leases:
+                    return _deliveries(self._broker.get_subscription(self._subscription), leases)
+                case Properties(ordered=ordered):
+                    self.ordered = ordered
+                case None:
+                    raise StorageUnavailable("the broker ended the stream")
+
+
+def _deliveries(subscription: Subscription, leases: Sequence[Lease]) -> list[Delivery]:
+    """The attempt is told only where there is a dead-letter policy, as over the network."""
+    counted = subscription.dead_letter is not None
+    return [
+        Delivery(subscription.name, decode(lease.body), lease.attempt if counted else 0, lease.ack_id)
+        for lease in leases
+    ]

@@ -5,19 +5,20 @@ OPTIONS says that we want to be pushed to, as the abuse protection of CloudEvent
 
 from __future__ import annotations
 
+import json
 import logging
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from holdfast.api.http.errors import error_body, with_errors
 from holdfast.consumer.decode import decode_envelope
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.push_auth import PAUSE_AFTER_ERROR_SECONDS, KeysUnavailable, PushAuth, TokenRefused
-from holdfast.consumer.settle import error_header, poison_headers, settle
+from holdfast.consumer.settle import PushAnswer, Way, error_header, poison_headers, push_answer
 from holdfast.errors import Poison
-from holdfast.model.outcome import Poisoned
 
 log = logging.getLogger("holdfast.consumer")
 
@@ -27,32 +28,57 @@ PATH = "/pubsub/push"
 LARGEST_BODY_BYTES = 14 * 1024 * 1024
 TOO_LARGE = "MESSAGE_TOO_LARGE"
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # json.dumps would make one each time
 
-def routes(pipeline: Pipeline, auth: PushAuth | None = None) -> list[Route]:
-    """Without `auth`, anybody may push."""
 
-    async def endpoint(request: Request) -> Response:
+class PushEndpoint:
+    """An ASGI application of its own: the ways of Starlette would take longer than the message does."""
+
+    def __init__(self, pipeline: Pipeline, auth: PushAuth | None) -> None:
+        self._pipeline = pipeline
+        self._auth = auth
+        self._answer_or_error = with_errors(self._answer)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self._answer_or_error(Request(scope, receive))
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
         if request.method == "OPTIONS":
             return _consent(request)
-        if auth is not None:
+        if self._auth is not None:
             # Before anything of the body is read: it may be large, and its sender is nobody yet.
-            refusal = await _refused(auth, request)
+            refusal = await _refused(self._auth, request)
             if refusal is not None:
                 return refusal
-        return await push(request)
-
-    async def push(request: Request) -> Response:
         try:
             # The content type is not looked at: what parses as an envelope is one.
             delivery = decode_envelope(await _body(request))
         except Poison as error:
-            return _refusal(pipeline.refuse(error))
+            return _refusal(self._pipeline, error)
         except ClientDisconnect:
             return Response(status_code=400)  # nobody is there to read it; the sender will try again
-        answer = settle(await pipeline.handle(delivery), delivery.message.message_id)
-        return JSONResponse(answer.body, answer.status, dict(answer.headers))
+        settlement = await self._pipeline.handle(delivery, Way.PUSH)
+        return _Settled(push_answer(settlement, delivery.message.message_id))
 
-    return [Route(PATH, with_errors(endpoint), methods=["POST", "OPTIONS"])]
+
+def routes(pipeline: Pipeline, auth: PushAuth | None = None) -> list[Route]:
+    """Without `auth`, anybody may push."""
+    return [Route(PATH, PushEndpoint(pipeline, auth), methods=["POST", "OPTIONS"])]
+
+
+class _Settled(Response):
+    """Without what Starlette's own would look up for each."""
+
+    def __init__(self, answer: PushAnswer) -> None:
+        self.status_code = answer.status
+        self.body = _ENCODER.encode(answer.body).encode()
+        self.raw_headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(self.body))]
+        self.raw_headers += [(name.lower().encode(), value.encode()) for name, value in answer.headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body})
 
 
 def _consent(request: Request) -> Response:
@@ -89,22 +115,30 @@ def _warn(request: Request, error: str, expected: str = "") -> None:
 
 async def _body(request: Request) -> bytes:
     """Refuses a body that is too large by what the header says, and while reading by what really comes."""
-    announced = request.headers.get("content-length", "")
+    announced = next((value for name, value in request.scope["headers"] if name == b"content-length"), b"")
     # A number of 10 digits or more is too large whatever it is, and int() refuses very long ones.
-    if announced.isdecimal() and (len(announced) > 9 or int(announced) > LARGEST_BODY_BYTES):
+    if announced.isdigit() and (len(announced) > 9 or int(announced) > LARGEST_BODY_BYTES):
         raise _too_large()
-    body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if len(body) > LARGEST_BODY_BYTES:
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > LARGEST_BODY_BYTES:
             raise _too_large()
-    return bytes(body)
+        if not message.get("more_body", False):
+            return b"".join(pieces)
 
 
 def _too_large() -> Poison:
     return Poison(f"body: is larger than {LARGEST_BODY_BYTES} bytes", reason=TOO_LARGE, readable=False)
 
 
-def _refusal(outcome: Poisoned) -> JSONResponse:
-    code = 413 if outcome.reason == TOO_LARGE else 400
+def _refusal(pipeline: Pipeline, error: Poison) -> JSONResponse:
+    """Pub/Sub sends no such thing, so it is no message that could be lost."""
+    code = 413 if error.reason == TOO_LARGE else 400
+    outcome = pipeline.refuse(error, code)
     return error_body(code, "INVALID_ARGUMENT", outcome.error, poison_headers(outcome))

@@ -36,6 +36,7 @@ TIMESTAMPS = (
     "updatedAt",
     "lastHeartbeatAt",
     "eventTime",
+    "lastEventTime",
     "producedAt",
     "publishedAt",
     "ingestedAt",

@@ -6,6 +6,7 @@ Other processes may use the same schema at the same time. The password, which is
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -40,6 +41,9 @@ CONNECTION_SECONDS = 5.0
 # After this a lost connection is made again only when somebody asks for one. It keeps the pool's growing waits between
 # two tries short, so that the store works again soon after the server does.
 RECONNECT_SECONDS = 5.0
+
+# Longest wait for one piece of work. Above the server's own limits, so it is for one that has stopped answering.
+WORK_SECONDS = 40.0
 
 # How often one piece of work is begun again: eight appliers that made the same documents at once needed four.
 MOST_ATTEMPTS = 20
@@ -197,9 +201,13 @@ class Database:
     async def _once(self, work: Work[T], attempt: int) -> T:
         async with self._pool.connection() as connection:
             try:
-                done = await work(connection, attempt)
-                await connection.commit()
+                async with asyncio.timeout(WORK_SECONDS):
+                    done = await work(connection, attempt)
+                    await connection.commit()
                 return done
+            except TimeoutError as error:
+                await connection.close()  # nobody knows what it is still doing
+                raise StorageUnavailable(f"{self._place}: no answer within {WORK_SECONDS:g} seconds") from error
             except psycopg.OperationalError as error:
                 # The server went away, perhaps long ago, and this connection is the first to notice.
                 if connection.closed:

@@ -55,7 +55,7 @@ class _Waiting:
 class Database:
     """Opened by `Database.open`; use from one event loop."""
 
-    def __init__(self, path: Path, lock: FileLock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, path: Path, lock: FileLock | None, loop: asyncio.AbstractEventLoop) -> None:
         self._path = path
         self._lock = lock
         self._loop = loop
@@ -79,6 +79,16 @@ class Database:
         except BaseException:
             lock.release()
             raise
+
+    @classmethod
+    async def open_shared(cls, path: Path, schema: Schema) -> Database:
+        """Beside a process that holds the file, for changes that need nothing of what it has in memory."""
+        try:
+            await (await cls.open(path, schema)).close()  # so that the tables are there
+        except DataDirectoryError:
+            if not check(path, schema):
+                raise
+        return cls(path, None, asyncio.get_running_loop())
 
     def submit(self, work: Work[T]) -> asyncio.Future[T]:
         """Runs `work` inside the next group's transaction. The future is done once that is on disk.
@@ -115,7 +125,8 @@ class Database:
         self._read_thread.shutdown(wait=True)
         self._reader.close()
         self._writer.close()
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     # The writer thread.
 

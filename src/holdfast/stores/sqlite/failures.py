@@ -109,6 +109,12 @@ class SqliteFailureStore:
         return cls(database, database)
 
     @classmethod
+    async def open_shared(cls, path: Path) -> Self:
+        """To record failures beside the desk that has the file."""
+        database = await Database.open_shared(path, SCHEMA)
+        return cls(database, database)
+
+    @classmethod
     def read_only(cls, path: Path) -> Self:
         return cls(ReadOnlyDatabase(path, SCHEMA), None)
 

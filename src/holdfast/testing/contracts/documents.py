@@ -80,9 +80,8 @@ class Oracle:
             return Duplicate(upserts[0].path)
         self._marks.update(write.marks)
         changed = [change.path for change in upserts if self._replace(change, write.order)]
-        applied_any = bool(changed) or not upserts
         changed += [self._count(change, write.order) for change in write.changes if isinstance(change, Count)]
-        return Applied(tuple(changed)) if applied_any else Stale(upserts[0].path)
+        return Applied(tuple(changed)) if changed or not upserts else Stale(upserts[0].path)
 
     def _replace(self, change: Upsert, order: EventOrder) -> bool:
         path = (change.collection, change.id)

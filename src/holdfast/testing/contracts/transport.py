@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import pytest
 
 from holdfast.clock import NANOSECONDS
-from holdfast.consumer.transport import Transport
-from holdfast.errors import BadInput, NotFound
+from holdfast.consumer.transport import Stream, Transport
+from holdfast.errors import BadInput, NotFound, StaleAckIds
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import DeadLetterPolicy, RetryPolicy, Subscription
 
@@ -61,6 +62,15 @@ class TransportContract:
 
     # The attempt number of a subscription with a dead-letter policy starts at 1 and rises by 1 with each nack.
     counts_attempts = True
+
+    # A stream gets no more messages than it allows to be open.
+    limits_streams = True
+
+    # What a stream gave is free for others soon after its end, unless it was extended.
+    frees_what_ended_streams_held = True
+
+    # A subscription with exactly-once delivery says when an ack came too late.
+    refuses_late_acks = True
 
     @pytest.fixture
     def names(self) -> Names:
@@ -317,6 +327,182 @@ class TransportContract:
         await transport.nack(deliveries)
         await nothing_comes(transport, ready)
 
+    async def test_what_was_nacked_with_a_delay_comes_again_after_it(self, transport: Transport, ready: Names) -> None:
+        await transport.publish(ready.topic, Message(b"x"))
+        held = await receive(transport, ready, 1)
+        nacked = time.monotonic()
+        await transport.nack(held, 0.7)  # deadlines have whole seconds; it is never less
+        assert _data(await receive(transport, ready, 1)) == [b"x"]
+        assert time.monotonic() - nacked >= 0.7
+
+    async def test_what_is_extended_is_held_for_that_long_and_no_longer(
+        self, transport: Transport, ready: Names
+    ) -> None:
+        await transport.publish(ready.topic, Message(b"x"))
+        held = await receive(transport, ready, 1)
+        extended = time.monotonic()
+        await transport.extend(held, 1)
+        assert _data(await receive(transport, ready, 1)) == [b"x"]
+        assert time.monotonic() - extended >= 0.9
+
+    async def test_what_is_extended_can_still_be_acked(self, transport: Transport, ready: Names) -> None:
+        await transport.publish(ready.topic, Message(b"x"))
+        held = await receive(transport, ready, 1)
+        await transport.extend(held, 60)
+        await transport.ack(held)
+        await transport.extend(held, 60)  # too late, and harmless
+        await nothing_comes(transport, ready)
+
+    async def test_under_exactly_once_delivery_a_second_ack_is_stale(self, transport: Transport, names: Names) -> None:
+        await transport.ensure_topic(names.topic)
+        await transport.ensure_subscription(replace(names.subscription, exactly_once=True))
+        for data in (b"1", b"2"):
+            await transport.publish(names.topic, Message(data))
+        first, second = await receive(transport, names, 2)
+        await transport.ack([first])
+        if self.refuses_late_acks:
+            with pytest.raises(StaleAckIds) as refused:
+                await transport.ack([first, second])
+            assert refused.value.ack_ids == [first.ack_id]
+        else:
+            await transport.ack([first, second])
+        for call in (transport.nack([first, second]), transport.extend([first, second], 60)):
+            await call
+        await nothing_comes(transport, names)
+
+    # Streams.
+
+    async def test_a_stream_gives_what_is_there_and_what_comes(self, transport: Transport, ready: Names) -> None:
+        await transport.publish(ready.topic, Message(b"1", {"a": "b"}, "key"))
+        async with reading(transport, ready) as stream:
+            [first] = await stream.receive(1)
+            assert (first.subscription, first.attempt) == (ready.subscription.name, 0)
+            assert (first.message.data, first.message.attributes, first.message.ordering_key) == (
+                b"1",
+                {"a": "b"},
+                "key",
+            )
+            assert first.message.message_id
+            assert abs(first.message.publish_time_ns - time.time_ns()) < CLOCK_TOLERANCE_NS
+            await stream.nothing_comes()
+            for number in range(2, 5):
+                await transport.publish(ready.topic, Message(b"%d" % number))
+            assert _data(await stream.receive(3)) == [b"2", b"3", b"4"]
+
+    async def test_what_a_stream_gave_is_settled_through_the_transport(
+        self, transport: Transport, ready: Names
+    ) -> None:
+        for number in range(3):
+            await transport.publish(ready.topic, Message(b"%d" % number))
+        async with reading(transport, ready) as stream:
+            deliveries = await stream.receive(3)
+            await transport.ack(deliveries[:2])
+            await transport.nack(deliveries[2:])
+            again = await stream.receive(1)
+            assert _data(again) == [b"2"]
+            await transport.ack(again)
+            await stream.nothing_comes()
+        await nothing_comes(transport, ready)
+
+    async def test_a_stream_tells_attempts_where_there_is_a_dead_letter_policy(
+        self, transport: Transport, names: Names
+    ) -> None:
+        await transport.ensure_topic(names.topic)
+        policy = DeadLetterPolicy(names.other_topic("dead"), 10)
+        await transport.ensure_topic(policy.topic)
+        await transport.ensure_subscription(replace(names.subscription, dead_letter=policy))
+        await transport.publish(names.topic, Message(b"x"))
+        attempts: list[int] = []
+        async with reading(transport, names) as stream:
+            for _ in range(3):
+                [delivery] = await stream.receive(1)
+                attempts.append(delivery.attempt)
+                await transport.nack([delivery])
+        assert attempts == ([1, 2, 3] if self.counts_attempts else [0, 0, 0])
+
+    async def test_a_stream_gets_no_more_than_it_allows_to_be_open(self, transport: Transport, ready: Names) -> None:
+        for number in range(5):
+            await transport.publish(ready.topic, Message(b"%d" % number))
+        if not self.limits_streams:
+            return
+        async with reading(transport, ready, max_messages=2) as stream:
+            open_now = await stream.receive(2)
+            await stream.nothing_comes()
+            await transport.ack(open_now[:1])
+            open_now = [*open_now[1:], *await stream.receive(1)]
+            await stream.nothing_comes()
+            await transport.ack(open_now)
+            assert _data(await stream.receive(2)) == [b"3", b"4"]
+
+    async def test_a_stream_gets_no_more_bytes_than_it_allows_to_be_open(
+        self, transport: Transport, ready: Names
+    ) -> None:
+        for _ in range(5):
+            await transport.publish(ready.topic, Message(bytes(1000)))
+        if not self.limits_streams:
+            return
+        async with reading(transport, ready, max_bytes=1500) as stream:
+            open_now = await stream.receive(2)  # the one that passes the limit comes; others do not
+            await stream.nothing_comes()
+            await transport.ack(open_now)
+            await stream.receive(2)
+
+    async def test_a_message_larger_than_a_stream_allows_comes_all_the_same(
+        self, transport: Transport, ready: Names
+    ) -> None:
+        await transport.publish(ready.topic, Message(bytes(5000)))
+        async with reading(transport, ready, max_bytes=1000) as stream:
+            [delivery] = await stream.receive(1)
+            assert len(delivery.message.data) == 5000
+
+    async def test_what_a_stream_gave_stays_ours_after_its_end_when_it_is_extended(
+        self, transport: Transport, ready: Names
+    ) -> None:
+        await transport.publish(ready.topic, Message(b"x"))
+        async with reading(transport, ready) as stream:
+            held = await stream.receive(1)
+        await transport.extend(held, 60)
+        async with reading(transport, ready) as stream:
+            # Longer than a broker waits for a word from the client of a stream that ended.
+            await stream.nothing_comes(1.5)
+        await transport.ack(held)
+        await nothing_comes(transport, ready)
+
+    async def test_what_a_stream_gave_and_nobody_asked_more_time_for_is_free_soon_after_its_end(
+        self, transport: Transport, ready: Names
+    ) -> None:
+        await transport.publish(ready.topic, Message(b"x"))
+        async with reading(transport, ready) as stream:
+            await stream.receive(1)
+        if self.frees_what_ended_streams_held:
+            assert _data(await receive(transport, ready, 1)) == [b"x"]
+
+    async def test_a_receive_that_is_cancelled_keeps_no_message_from_others(
+        self, transport: Transport, ready: Names
+    ) -> None:
+        async with reading(transport, ready) as stream:
+            await stream.nothing_comes()
+        await _let_the_broker_know(transport, ready)
+        await transport.publish(ready.topic, Message(b"x"))
+        late = self.ended_receives_hold_messages_seconds
+        assert _data(await receive(transport, ready, 1, within=PATIENCE_SECONDS + late)) == [b"x"]
+
+    async def test_a_stream_tells_whether_there_is_an_order_to_keep(self, transport: Transport, names: Names) -> None:
+        await transport.ensure_topic(names.topic)
+        for name, ordered in (("any", False), ("ordered", True)):
+            subscription = replace(names.subscription, name=f"{names.project}/subscriptions/{name}", ordered=ordered)
+            await transport.ensure_subscription(subscription)
+            async with transport.stream(subscription.name, 10, 1_000_000, 10) as stream:
+                await transport.publish(names.topic, Message(b"x", ordering_key="key"))
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await stream.receive()
+                assert stream.ordered is ordered
+
+    async def test_a_stream_of_what_is_not_there_is_not_found(self, transport: Transport, ready: Names) -> None:
+        with pytest.raises(NotFound):
+            async with reading(transport, ready, subscription=f"{ready.project}/subscriptions/absent") as stream:
+                await stream.receive(1)
+
     # Errors.
 
     async def test_names_that_are_not_there_are_not_found(self, transport: Transport, ready: Names) -> None:
@@ -361,6 +547,59 @@ async def receive(
 
 async def nothing_comes(transport: Transport, names: Names) -> None:
     assert list(await transport.receive(names.subscription.name, 10, MOMENT_SECONDS)) == []
+
+
+class Reading:
+    """A stream, read so that looking for what does not come does not end it."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._next: asyncio.Task[Sequence[Delivery]] | None = None
+
+    async def receive(self, count: int, within: float = PATIENCE_SECONDS) -> list[Delivery]:
+        """Until there are `count`. None of them is settled."""
+        deliveries: list[Delivery] = []
+        end = time.monotonic() + within
+        while len(deliveries) < count:
+            come = await self._within(end - time.monotonic())
+            assert come, f"{len(deliveries)} of {count} messages came within {within:g} seconds"
+            deliveries += come
+        assert len(deliveries) == count
+        return deliveries
+
+    async def nothing_comes(self, within: float = MOMENT_SECONDS) -> None:
+        assert not await self._within(within)
+
+    async def _within(self, seconds: float) -> Sequence[Delivery]:
+        self._next = self._next or asyncio.ensure_future(self._stream.receive())
+        done, _ = await asyncio.wait([self._next], timeout=max(seconds, 0))
+        if not done:
+            return ()
+        come, self._next = self._next, None
+        return await come
+
+    async def stop(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            await asyncio.gather(self._next, return_exceptions=True)
+
+
+@asynccontextmanager
+async def reading(
+    transport: Transport,
+    names: Names,
+    *,
+    max_messages: int = 100,
+    max_bytes: int = 1_000_000,
+    subscription: str = "",
+) -> AsyncIterator[Reading]:
+    name = subscription or names.subscription.name
+    async with transport.stream(name, max_messages, max_bytes, 10) as stream:
+        read = Reading(stream)
+        try:
+            yield read
+        finally:
+            await read.stop()
 
 
 async def _let_the_broker_know(transport: Transport, names: Names) -> None:
