@@ -53,6 +53,11 @@ format: install-dev ## Format the code and fix what the linter can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: proof
+proof: install-dev ## Compare 200,000 deliveries with an oracle while workers are killed (ARGS="sqlite --seed 7")
+	@PYTHON=$(BIN)/python scripts/system-packages java postgres
+	@exec $(BIN)/python -m tests.proof $(ARGS)
+
 .PHONY: bench
 bench: install-dev ## Run the benchmarks (ONLY=name for one of them)
 	@exec $(BIN)/python -m bench $(ONLY)

@@ -105,9 +105,12 @@ async def push(
     client: aiohttp.ClientSession, body: Any, content_type: str = "application/json", authorization: str = ""
 ) -> Answer:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    headers = {"Content-Type": content_type} | ({"Authorization": authorization} if authorization else {})
+    headers = ({"Content-Type": content_type} if content_type else {}) | (
+        {"Authorization": authorization} if authorization else {}
+    )
     # A file, because aiohttp warns of large bodies that are not one.
-    request = client.post("/pubsub/push", data=io.BytesIO(data), headers=headers)
+    skipped = [] if content_type else ["Content-Type"]
+    request = client.post("/pubsub/push", data=io.BytesIO(data), headers=headers, skip_auto_headers=skipped)
     async with request as response:
         return response.status, await response.json(), response.headers
 
@@ -208,9 +211,26 @@ async def test_what_is_no_envelope_is_400_logged_and_counted(
     assert status == 200
 
 
-async def test_the_content_type_does_not_matter(client: aiohttp.ClientSession) -> None:
-    status, _, _ = await push(client, envelope({"service": "api"}), content_type="text/plain")
-    assert status == 200
+@pytest.mark.parametrize(
+    ("content_type", "status"),
+    [
+        ("application/json", 200),
+        ("Application/JSON; charset=utf-8", 200),
+        ("application/cloudevents+json", 200),
+        ("", 200),
+        ("text/plain", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("application/jsonp", 415),
+    ],
+)
+async def test_what_says_that_it_is_not_json_is_not_read(
+    client: aiohttp.ClientSession, content_type: str, status: int
+) -> None:
+    """A page in a browser can send text/plain to a consumer on this machine."""
+    answered, _, _ = await push(client, envelope({"service": "api"}), content_type=content_type)
+    assert answered == status
+    _, body = await get(client, "/api/v1/documents")
+    assert bool(body["collections"]) == (status == 200)
 
 
 LIMIT = push_endpoint.LARGEST_BODY_BYTES

@@ -22,6 +22,8 @@ LONGEST_ID_BYTES = 1500
 
 # Twice what Pub/Sub takes uncompressed. A few kilobytes of gzip can claim to be gigabytes.
 LARGEST_UNPACKED_BYTES = 20_000_000
+# Each costs a copy of what comes after it.
+MOST_GZIP_MEMBERS = 100
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS  # says "with gzip's own header" to zlib
 
@@ -168,7 +170,7 @@ def _text(of: Mapping[str, Any], name: str, field: str = "") -> str:
 def _gunzipped(data: bytes) -> bytes:
     """Several members after each other are one text, as gzip has it."""
     text = bytearray()
-    while data:
+    for _ in range(MOST_GZIP_MEMBERS):
         member = zlib.decompressobj(_GZIP_WINDOW)
         text += member.decompress(data, LARGEST_UNPACKED_BYTES + 1 - len(text))
         if len(text) > LARGEST_UNPACKED_BYTES:
@@ -177,7 +179,10 @@ def _gunzipped(data: bytes) -> bytes:
         if not member.eof:
             raise EOFError
         data = member.unused_data
-    return bytes(text)
+        if not data:
+            return bytes(text)
+    why = f"data: has more than {MOST_GZIP_MEMBERS} gzip members"
+    raise Poison(why, reason=UNREADABLE, readable=False)
 
 
 def _payload(data: bytes) -> dict[str, Any]:

@@ -27,6 +27,8 @@ PATH = "/pubsub/push"
 # Pub/Sub's largest message is 10 MB; base64 makes 13.4 MB of it, and attributes and names come on top.
 LARGEST_BODY_BYTES = 14 * 1024 * 1024
 TOO_LARGE = "MESSAGE_TOO_LARGE"
+WRONG_TYPE = "WRONG_CONTENT_TYPE"
+_STATUS_BY_REASON = {TOO_LARGE: 413, WRONG_TYPE: 415}
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # json.dumps would make one each time
 
@@ -52,7 +54,7 @@ class PushEndpoint:
             if refusal is not None:
                 return refusal
         try:
-            # The content type is not looked at: what parses as an envelope is one.
+            _check_content_type(request)
             delivery = decode_envelope(await _body(request))
         except Poison as error:
             return _refusal(self._pipeline, error)
@@ -113,6 +115,15 @@ def _warn(request: Request, error: str, expected: str = "") -> None:
     log.warning("a push request was refused", extra={"fields": fields})
 
 
+def _check_content_type(request: Request) -> None:
+    """A page in a browser may post other types wherever it likes. None at all is taken for JSON."""
+    given = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
+    kind = given.partition(b";")[0].strip().lower()
+    if kind and kind != b"application/json" and not kind.endswith(b"+json"):
+        shown = kind[:64].decode("latin-1")
+        raise Poison(f"content-type: must be application/json, not {shown!r}", reason=WRONG_TYPE, readable=False)
+
+
 async def _body(request: Request) -> bytes:
     """Refuses a body that is too large by what the header says, and while reading by what really comes."""
     announced = next((value for name, value in request.scope["headers"] if name == b"content-length"), b"")
@@ -139,6 +150,6 @@ def _too_large() -> Poison:
 
 def _refusal(pipeline: Pipeline, error: Poison) -> JSONResponse:
     """Pub/Sub sends no such thing, so it is no message that could be lost."""
-    code = 413 if error.reason == TOO_LARGE else 400
+    code = _STATUS_BY_REASON.get(error.reason, 400)
     outcome = pipeline.refuse(error, code)
     return error_body(code, "INVALID_ARGUMENT", outcome.error, poison_headers(outcome))

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.errors import PortTaken
+
+log = logging.getLogger("holdfast.http")
 
 # Longer than any client keeps an idle connection, so that the client closes first and no request meets a closing one.
 KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 5
 BACKLOG = 1024
+# Of a request, without its body. Tokens and traces take some kilobytes.
+LARGEST_HEAD_BYTES = 64 * 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -41,12 +47,36 @@ def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         lifespan="off",
-        http="httptools",
+        http=_Protocol,
         ws="none",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         server_header=False,
     )
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn itself would keep a head that never ends, and look through it again with every piece that comes."""
+
+    _in_head = False
+    _head_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        was_in_head = self._in_head
+        super().data_received(data)
+        # A piece in which a head began may have been the end of a body: only those after it count.
+        self._head_bytes = self._head_bytes + len(data) if was_in_head and self._in_head else 0
+        if self._head_bytes > LARGEST_HEAD_BYTES and not self.transport.is_closing():
+            log.warning("a request was refused", extra={"fields": {"error": "its head is too large"}})
+            self.send_400_response(f"The head of a request must not be larger than {LARGEST_HEAD_BYTES} bytes.")
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
 
 
 class HttpServer:
