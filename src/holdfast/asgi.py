@@ -17,7 +17,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast import wiring
 from holdfast.api.http import push_endpoint
 from holdfast.api.http.app import make_app
 from holdfast.api.http.errors import error_body
@@ -25,6 +24,7 @@ from holdfast.clock import SystemClock
 from holdfast.consumer.app import Consumer
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings, load_settings
+from holdfast.wiring.consumer import consuming, make_consumer
 
 log = logging.getLogger("holdfast.consumer")
 
@@ -81,7 +81,7 @@ class PushApp:
     async def _started(self) -> ASGIApp:
         clock = SystemClock()
         settings = self._settings or load_settings()
-        app = wiring.make_consumer(settings, clock, self._consumer)
-        part = await self._running.enter_async_context(wiring.consuming(settings, app, clock))
+        app = make_consumer(settings, clock, self._consumer)
+        part = await self._running.enter_async_context(consuming(settings, app, clock))
         # Documents and outcomes are not for everybody who can reach the host app.
         return make_app(push_endpoint.routes(part.pipeline, part.auth), part.checks)

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from holdfast import wiring
 from holdfast.cli.http import get_json
 from holdfast.cli.options import config_option, json_option, settings_from
 from holdfast.cli.output import print_fields, print_json, print_table
@@ -20,6 +19,7 @@ from holdfast.deadletter.presentation import failure_to_json
 from holdfast.deadletter.service import Desk
 from holdfast.errors import BadInput, NotFound
 from holdfast.model.document import Document
+from holdfast.wiring.stores import read_documents, read_failures
 
 _data = click.option("--data", metavar="DIR", help="Directory of the files.  [default: .holdfast]")
 _url = click.option("--url", help="Ask this running process, such as http://127.0.0.1:8080, instead of the file.")
@@ -102,7 +102,7 @@ def _list_collections(config: Path | None, data: str | None, store: str | None, 
 
 @asynccontextmanager
 async def _document_store(config: Path | None, data: str | None, store: str | None) -> AsyncIterator[DocumentStore]:
-    opened = await wiring.read_documents(settings_from(config, data=data, consumer__store=store))
+    opened = await read_documents(settings_from(config, data=data, consumer__store=store))
     try:
         yield opened
     finally:
@@ -225,7 +225,7 @@ def failures_show(
 
 @asynccontextmanager
 async def _opened_desk(config: Path | None, data: str | None, store: str | None) -> AsyncIterator[Desk]:
-    opened = wiring.read_failures(settings_from(config, data=data, desk__failures=store))
+    opened = read_failures(settings_from(config, data=data, desk__failures=store))
     try:
         yield Desk(opened)
     finally:

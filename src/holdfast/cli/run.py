@@ -17,12 +17,12 @@ import click
 import uvloop
 
 import holdfast
-from holdfast import wiring
 from holdfast.cli.options import config_option, data_options, settings_from, strict_option
 from holdfast.cli.output import myself
 from holdfast.settings import Settings
 from holdfast.telemetry import configure_logging, spare_what_no_line_shows
-from holdfast.wiring import Running
+from holdfast.wiring import processes
+from holdfast.wiring.processes import Running
 
 _About = Callable[[Settings, Running], list[str]]
 
@@ -56,7 +56,7 @@ def up(
         http__port=port,
         broker__strict=strict,
     )
-    _run(settings, wiring.running_up(settings), _about_up)
+    _run(settings, processes.running_up(settings), _about_up)
 
 
 @click.command()
@@ -85,7 +85,7 @@ def broker(
         broker__grpc_port=grpc_port,
         broker__strict=strict,
     )
-    _run(settings, wiring.running_broker(settings), _about_broker)
+    _run(settings, processes.running_broker(settings), _about_broker)
 
 
 @click.command()
@@ -115,7 +115,7 @@ def consume(
     """
     settings = settings_from(config, data=data, memory=memory, http__host=host, http__port=port, consumer__store=store)
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - where users expect their own modules to be found
-    _run(settings, wiring.running_consumer(settings, app, pull), partial(_about_consumer, pull))
+    _run(settings, processes.running_consumer(settings, app, pull), partial(_about_consumer, pull))
 
 
 @click.command()
@@ -139,7 +139,7 @@ def desk(
     settings = settings_from(
         config, data=data, memory=memory, http__host=host, http__port=port, desk__failures=failures
     )
-    _run(settings, wiring.running_desk(settings), _about_desk)
+    _run(settings, processes.running_desk(settings), _about_desk)
 
 
 # Running.

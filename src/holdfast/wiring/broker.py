@@ -1,0 +1,74 @@
+"""The broker with its servers, its keys and its push delivery."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from starlette.routing import Route
+
+from holdfast.api.http import metrics as metrics_api
+from holdfast.api.http import openid
+from holdfast.api.http import push_status as push_status_api
+from holdfast.api.pubsub_server import PubsubServer
+from holdfast.broker.push.delivery import PushDelivery
+from holdfast.broker.push.metrics import push_metrics
+from holdfast.broker.push.tokens import PushTokens
+from holdfast.broker.retention import keep_removing
+from holdfast.broker.service import Broker
+from holdfast.clock import Clock
+from holdfast.metrics import MetricsRegistry
+from holdfast.outgoing.addresses import AddressGuard
+from holdfast.outgoing.client import OutgoingClient
+from holdfast.settings import Settings
+from holdfast.wiring.addresses import url_of
+from holdfast.wiring.lifetimes import background, entered
+from holdfast.wiring.stores import open_log
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPart:
+    broker: Broker
+    push: PushDelivery
+    port: int
+    issuer: str
+    routes: Sequence[Route]  # what else it shows of itself
+
+
+@asynccontextmanager
+async def running_broker_part(
+    settings: Settings, clock: Clock, guard: AddressGuard, ports: Sequence[socket.socket]
+) -> AsyncIterator[BrokerPart]:
+    """`ports` listen already: one for everything, perhaps a second for gRPC alone. Push is not started yet."""
+    async with AsyncExitStack() as stack:
+        log = await entered(stack, await open_log(settings))
+        # In memory the log is its own cache.
+        broker_settings = replace(settings.broker, cache_megabytes=0) if settings.general.memory else settings.broker
+        broker = await entered(
+            stack, await Broker.open(log, clock, broker_settings, guard, key_days=settings.push.key_days)
+        )
+        port: int = ports[0].getsockname()[1]
+        issuer = settings.push.issuer or url_of(settings.broker.host, port)
+        client = await entered(stack, OutgoingClient(guard, ca_file=settings.push.ca_file))
+        tokens = PushTokens(broker.signing_keys, issuer, clock)
+        push = PushDelivery(broker, client, tokens, issuer, settings.push, clock, strict=settings.broker.strict)
+        registry = MetricsRegistry()
+        registry.register(lambda: push_metrics(push.status(), clock.now_ns()))
+        routes = [*push_status_api.routes(push.status, clock), *metrics_api.routes(registry)]
+        own_routes = [*routes, *openid.routes(broker.signing_keys, lambda: issuer)]
+        server = PubsubServer(broker, extra_routes=own_routes)
+        await server.serve(*ports)
+        stack.push_async_callback(server.stop)
+        await stack.enter_async_context(background(keep_removing(broker, clock)))
+        yield BrokerPart(broker, push, port, issuer, routes)
+
+
+@asynccontextmanager
+async def pushing(push: PushDelivery) -> AsyncIterator[None]:
+    push.start()
+    try:
+        yield
+    finally:
+        await push.stop()

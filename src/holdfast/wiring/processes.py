@@ -1,0 +1,165 @@
+"""The whole, and each part alone, as a process runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from holdfast.api.http import failures as failures_api
+from holdfast.api.http import push_endpoint
+from holdfast.broker.service import Broker
+from holdfast.clock import Clock, SystemClock
+from holdfast.consumer.housekeeping import keep_forgetting
+from holdfast.consumer.pull import pulling
+from holdfast.consumer.transport import Transport
+from holdfast.deadletter.collector import Collector
+from holdfast.deadletter.failures import FailureStore
+from holdfast.deadletter.service import Desk
+from holdfast.model.names import subscription_path
+from holdfast.model.resources import PushConfig
+from holdfast.settings import Settings
+from holdfast.topology.default import Topology, create_absent, default_topology
+from holdfast.transports.google import GoogleTransport
+from holdfast.transports.local import LocalTransport
+from holdfast.wiring.addresses import address_guard, is_loopback, push_url, reachable, take_broker_ports, take_port
+from holdfast.wiring.broker import pushing, running_broker_part
+from holdfast.wiring.consumer import (
+    consumer_routes,
+    consuming,
+    desk_failure_sink,
+    load_app,
+    make_consumer,
+    make_pipeline,
+)
+from holdfast.wiring.lifetimes import background, entered, serving
+from holdfast.wiring.push_tokens import local_auth, push_token
+from holdfast.wiring.stores import check_files, open_documents, open_failures
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Where the parts of this process listen. A port is 0 where that part does not run."""
+
+    broker_port: int = 0
+    http_port: int = 0
+
+
+@asynccontextmanager
+async def running_up(settings: Settings) -> AsyncIterator[Running]:
+    """Broker, consumer and desk in one process."""
+    clock = SystemClock()
+    app = make_consumer(settings, clock)
+    async with AsyncExitStack() as stack:
+        listener, http_port = take_port(stack, settings.http.host, settings.http.port)
+        broker_ports = take_broker_ports(stack, settings)
+        await asyncio.to_thread(check_files, settings)
+        documents = await entered(stack, await open_documents(settings))
+        failures = await entered(stack, await open_failures(settings))
+        own_consumer = (reachable(listener.getsockname()[0]), http_port, push_endpoint.PATH)
+        guard = address_guard(settings, settings.broker.host, [own_consumer])
+        part = await stack.enter_async_context(running_broker_part(settings, clock, guard, broker_ports))
+        transport = LocalTransport(part.broker)
+        endpoint = push_url(settings, http_port)
+        token = None if settings.consumer_auth.push == "off" else push_token(settings)
+        topology = default_topology(settings, PushConfig(endpoint, oidc=token))
+        if settings.topology.create != "never":
+            await create_absent(topology, transport)
+            await _point_push_here(part.broker, topology, settings.http.host)
+        sink = desk_failure_sink(settings, clock, transport, failures)
+        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink))
+        await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
+        await stack.enter_async_context(background(keep_forgetting(documents, clock)))
+        auth = local_auth(part, clock, token, endpoint) if token else None
+        routes = [*consumer_routes(pipeline, documents, auth), *failures_api.routes(Desk(failures)), *part.routes]
+        checks = {"documents": documents.collections, "failures": failures.count_by_status}
+        await stack.enter_async_context(serving(listener, routes, checks))
+        # Last to start and first to stop: it calls the others.
+        await stack.enter_async_context(pushing(part.push))
+        yield Running(part.port, http_port)
+
+
+@asynccontextmanager
+async def running_broker(settings: Settings) -> AsyncIterator[Running]:
+    """The broker alone, with whatever topics and subscriptions clients create."""
+    async with AsyncExitStack() as stack:
+        ports = take_broker_ports(stack, settings)
+        guard = address_guard(settings, settings.broker.host)
+        part = await stack.enter_async_context(running_broker_part(settings, SystemClock(), guard, ports))
+        await stack.enter_async_context(pushing(part.push))
+        yield Running(broker_port=part.port)
+
+
+@asynccontextmanager
+async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) -> AsyncIterator[Running]:
+    """The consumer alone. `app` is MODULE:NAME, or empty for the materializer; `pull` names subscriptions to read."""
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        listener, port = take_port(stack, settings.http.host, settings.http.port)
+        consumer = make_consumer(settings, clock, load_app(app) if app else None)
+        part = await stack.enter_async_context(consuming(settings, consumer, clock))
+        await stack.enter_async_context(serving(listener, part.routes, part.checks))
+        if not app and _may_create(settings):
+            token = push_token(settings) if part.auth else None
+            push = PushConfig(push_url(settings, port), oidc=token)
+            await create_absent(default_topology(settings, push), part.transport())
+        if pull:  # first to stop: what it has begun needs all the others
+            paths = [subscription_path(settings.general.project, name) for name in pull]
+            await stack.enter_async_context(pulling(part.transport(), part.pipeline, clock, settings.consumer, paths))
+        yield Running(http_port=port)
+
+
+@asynccontextmanager
+async def running_desk(settings: Settings) -> AsyncIterator[Running]:
+    """The desk alone: reads the dead-letter topics of the default topology."""
+    async with AsyncExitStack() as stack:
+        listener, port = take_port(stack, settings.http.host, settings.http.port)
+        failures = await entered(stack, await open_failures(settings))
+        transport = await entered(stack, GoogleTransport.connect(settings.general.emulator_host))
+        topology = default_topology(settings, PushConfig(push_url(settings, port)))
+        if _may_create(settings):
+            await create_absent(topology.dead_letters_only(), transport)
+        await stack.enter_async_context(_collecting(SystemClock(), transport, failures, topology.desk_subscriptions))
+        await stack.enter_async_context(
+            serving(listener, failures_api.routes(Desk(failures)), {"failures": failures.count_by_status})
+        )
+        yield Running(http_port=port)
+
+
+@asynccontextmanager
+async def _collecting(
+    clock: Clock, transport: Transport, failures: FailureStore, subscriptions: Sequence[str]
+) -> AsyncIterator[None]:
+    collector = Collector(transport, failures, clock, subscriptions)
+    task = asyncio.create_task(collector.run())
+    try:
+        yield
+    finally:
+        collector.stop()
+        await task
+
+
+def _may_create(settings: Settings) -> bool:
+    """Nobody's cloud project gets resources without having been asked."""
+    create = settings.topology.create
+    return create == "always" or (create == "auto" and bool(settings.general.emulator_host))
+
+
+async def _point_push_here(broker: Broker, topology: Topology, host: str) -> None:
+    """The consumer of this process may listen elsewhere than last time; its own subscriptions follow it. One that its
+    owner has turned to pull, or pointed at somebody else, is left alone."""
+    for wanted in topology.subscriptions:
+        stored = broker.get_subscription(wanted.name).push
+        if wanted.push is None or stored is None or not _is_own(stored.endpoint, host):
+            continue
+        push = replace(stored, endpoint=wanted.push.endpoint, oidc=wanted.push.oidc)
+        if push != stored:
+            await broker.modify_push_config(wanted.name, push)
+
+
+def _is_own(endpoint: str, host: str) -> bool:
+    """As an `up` that listens on `host`, or on loopback, writes it."""
+    parts = urlsplit(endpoint)
+    return parts.path == push_endpoint.PATH and (is_loopback(parts.hostname or "") or parts.hostname == host)
