@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import broker, push, report, startup
+from bench import broker, consumer, firestore, pull, push, report, startup
 from bench.environment import describe_environment
 from bench.figures import Comparison, Part
 from bench.generator import Generator, LoadFailed
@@ -24,6 +24,9 @@ PARTS: dict[str, Callable[[Session], list[Comparison]]] = {
     "broker": broker.run,
     "push": push.run,
     "startup": startup.run,
+    "consumer": consumer.run,
+    "firestore": firestore.run,
+    "pull": pull.run,
 }
 
 HERE = Path(__file__).parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,7 @@ from bench.generator import Generator, Load, LoadFailed
 from bench.peers import Server
 
 # Of these, a message that does not arrive is a fault, and no rate makes up for it.
-MUST_BE_COMPLETE = {"stream", "push", "fanout", "refuse"}
+MUST_BE_COMPLETE = {"stream", "push", "fanout", "refuse", "consume"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class Session:
     def run(self, contestant: Contestant) -> Load:
         server = contestant.server
         procfs.forget_peak_rss(server.pid)
+        helpers = server.helpers_cpu_seconds
         load = self._generator.run(
             contestant.command,
             server.port,
@@ -79,6 +80,7 @@ class Session:
             limit_seconds=contestant.limit_seconds,
             **contestant.flags,
         )
+        load = replace(load, server_cpu_seconds=load.server_cpu_seconds + server.helpers_cpu_seconds - helpers)
         if contestant.command in MUST_BE_COMPLETE and not load.complete:
             raise LoadFailed(f"{server.name}: only {load.messages} messages arrived in {load.seconds:.0f} s")
         server.wait_until_idle()
@@ -89,9 +91,7 @@ class Session:
 
 
 def _short(load: Load) -> str:
-    words = []
-    if load.p50_ms is None or load.fairness_at_half is not None:
-        words.append(f"{load.per_second:,.0f} msg/s")
+    words = [f"{load.per_second:,.0f} msg/s"]
     if load.p50_ms is not None:
         words.append(f"p50 {load.p50_ms:.2f} ms, p99 {load.p99_ms:.2f} ms ({load.messages} messages)")
     if load.fairness_at_half is not None:

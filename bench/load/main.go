@@ -32,8 +32,10 @@ type settings struct {
 	rate          int
 	status        int
 	backoff       int
-	serverPID     int
-	limit         time.Duration
+	// Of a consumer's push endpoint.
+	services  int
+	serverPID int
+	limit     time.Duration
 }
 
 // result is what every command prints. Fields that do not apply are left out.
@@ -62,6 +64,7 @@ var commands = map[string]command{
 	"push":    measurePush,
 	"fanout":  measureFanout,
 	"refuse":  measureRefuse,
+	"consume": measureConsume,
 }
 
 func main() {
@@ -113,6 +116,7 @@ func parse(name string, args []string) (settings, error) {
 	flags.IntVar(&s.rate, "rate", 0, "batches to publish in a second; 0 means as fast as they are taken")
 	flags.IntVar(&s.status, "status", 422, "what an endpoint answers that refuses every message")
 	flags.IntVar(&s.backoff, "backoff", 0, "seconds before a retry; 0 means the server's own choice")
+	flags.IntVar(&s.services, "services", 1_000, "services that system events are about, in turn")
 	flags.IntVar(&s.serverPID, "server-pid", 0, "process whose CPU time and memory are reported with the figures")
 	flags.DurationVar(&s.limit, "limit", 30*time.Second, "time after which the measurement ends, complete or not")
 	if err := flags.Parse(args); err != nil {
@@ -132,7 +136,8 @@ func check(s settings) error {
 	if s.size < sequenceDigits {
 		return fmt.Errorf("-size: at least %d bytes are needed", sequenceDigits)
 	}
-	if s.messages < 1 || s.batch < 1 || s.callers < 1 || s.connections < 1 || s.subscriptions < 1 || s.limit <= 0 {
+	if s.messages < 1 || s.batch < 1 || s.callers < 1 || s.connections < 1 || s.subscriptions < 1 || s.limit <= 0 ||
+		s.services < 1 {
 		return fmt.Errorf("counts and times must be positive")
 	}
 	if s.rate < 0 || s.backoff < 0 {
