@@ -5,9 +5,11 @@ A record's structured part is `extra={"fields": {...}}`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
+from typing import TYPE_CHECKING, TextIO
 
 from holdfast.model.timestamps import format_rfc3339
 
@@ -24,9 +26,15 @@ _ENCODER = json.JSONEncoder(default=str)  # json.dumps would make one each time
 IDENTITY = frozenset({"service", "env", "version", "sha"})
 
 
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[TextIO]
+else:
+    _StreamHandler = logging.StreamHandler
+
+
 def configure_logging(log_format: str, level: str) -> None:
     """`log_format` is text, json or auto: text on a terminal, else JSON."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = GatheringHandler(sys.stderr)
     as_text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     handler.setFormatter(TextFormatter() if as_text else JsonFormatter())
     root = logging.getLogger()
@@ -39,6 +47,42 @@ def spare_what_no_line_shows() -> None:
     """For a process of our own: caller, thread and process of a record cost as much to find as the line itself."""
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # the way that the documentation of logging tells
+
+
+class GatheringHandler(_StreamHandler):
+    """Writes the lines of one turn of the event loop together: a write for each costs as much as the rest of the line.
+    Whatever is worse than information goes out at once, and so does what is logged outside of a loop."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.append(self.format(record) + self.terminator)
+            if record.levelno > logging.INFO or not self._will_be_flushed():
+                self.flush()
+        except Exception:  # noqa: BLE001 - a line that cannot be made or written must harm nothing else
+            self.handleError(record)
+
+    def _will_be_flushed(self) -> bool:
+        if len(self._lines) > 1:
+            return True  # the first one has seen to it
+        try:
+            asyncio.get_running_loop().call_soon(self.flush)
+        except RuntimeError:
+            return False
+        return True
+
+    def flush(self) -> None:
+        self.acquire()
+        try:
+            lines, self._lines = self._lines, []
+            if lines:
+                self.stream.write("".join(lines))
+            self.stream.flush()
+        finally:
+            self.release()
 
 
 class JsonFormatter(logging.Formatter):

@@ -150,7 +150,7 @@ class Pipeline:
 
     async def _changes(self, route: Route, event: Event) -> tuple[Change, ...]:
         given = route.handler(event)
-        if inspect.isawaitable(given):
+        if not isinstance(given, Upsert) and inspect.isawaitable(given):
             async with self._handlers:
                 self._handling += 1
                 try:
@@ -224,6 +224,8 @@ def _word(value: object) -> str:
 def checked_changes(handler: str, given: object) -> tuple[Change, ...]:
     """A forgotten return must not pass for "nothing to do". Fields become plain JSON here, so that what a handler got
     wrong is its own message's trouble and no neighbour's."""
+    if isinstance(given, Upsert):
+        return (Upsert(given.collection, given.id, json_fields(given.fields)),)
     listed = given if isinstance(given, Sequence) and not isinstance(given, str | bytes) else (given,)
     changes: list[Change] = []
     for change in listed:

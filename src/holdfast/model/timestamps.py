@@ -17,9 +17,8 @@ def parse_rfc3339(text: str) -> int:
     if match is None:
         raise ValueError(f"not an RFC 3339 timestamp: {text[:64]!r}")
     date, clock, fraction, offset = match.groups()
-    offset = "+00:00" if offset in "Zz" else offset
-    whole = datetime.fromisoformat(f"{date}T{clock}{offset}")
-    return round(whole.timestamp()) * NANOSECONDS + int((fraction or "0").ljust(9, "0"))
+    whole = _seconds(date, clock, offset) * NANOSECONDS
+    return whole + int(fraction.ljust(9, "0")) if fraction else whole
 
 
 def format_rfc3339(when_ns: int) -> str:
@@ -27,13 +26,22 @@ def format_rfc3339(when_ns: int) -> str:
     seconds, nanos = divmod(when_ns, NANOSECONDS)
     text = _whole_seconds(seconds)
     if nanos == 0:
-        return text + "Z"
-    digits = f"{nanos:09d}"
-    while digits.endswith("000"):
-        digits = digits[:-3]
-    return f"{text}.{digits}Z"
+        return f"{text}Z"
+    if nanos % 1_000:
+        return f"{text}.{nanos:09d}Z"
+    if nanos % 1_000_000:
+        return f"{text}.{nanos // 1_000:06d}Z"
+    return f"{text}.{nanos // 1_000_000:03d}Z"
 
 
-@lru_cache(maxsize=64)  # many messages are published in one second, and strftime is slow
+# Many messages are of one second, and these two are slow.
+
+
+@lru_cache(maxsize=64)
+def _seconds(date: str, clock: str, offset: str) -> int:
+    return round(datetime.fromisoformat(f"{date}T{clock}{'+00:00' if offset in 'Zz' else offset}").timestamp())
+
+
+@lru_cache(maxsize=64)
 def _whole_seconds(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -7,11 +7,13 @@ import contextlib
 import logging
 import socket
 from collections.abc import Iterator
+from typing import cast
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.api.http.gathering import GatheringTransport
 from holdfast.errors import PortTaken
 
 log = logging.getLogger("holdfast.http")
@@ -56,10 +58,14 @@ def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
 
 
 class _Protocol(HttpToolsProtocol):
-    """uvicorn itself would keep a head that never ends, and look through it again with every piece that comes."""
+    """uvicorn itself would keep a head that never ends, and look through it again with every piece that comes. What it
+    writes is gathered."""
 
     _in_head = False
     _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(cast("asyncio.Transport", GatheringTransport(transport, self.loop)))
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._in_head

@@ -56,12 +56,20 @@ CREATE INDEX marks_by_expiry ON marks (expire_at)
 # "HFD" and 2: the second kind of file that Holdfast writes.
 SCHEMA = Schema(application_id=0x48464402, migrations=(FIRST_MIGRATION, SECOND_MIGRATION))
 
-# When a mark expires.
-FIND_MARK = "SELECT expire_at FROM marks WHERE collection = ? AND id = ?"
+# {rows} are as many rows of parameters as there are: one statement for a whole batch. Python gives the interpreter away
+# and takes it back around every statement, and the event loop would win each time.
+
+# When marks expire. The join is CROSS so that each is looked up by its key.
+FIND_MARKS = """
+WITH wanted (c, i) AS (VALUES {rows})
+SELECT collection, id, expire_at FROM wanted CROSS JOIN marks ON collection = c AND id = i
+"""
 
 # The order of the event that wrote a document last.
-FIND_ORDER = """
-SELECT event_time_ns, sequence, publish_time_ns, message_id FROM documents WHERE collection = ? AND id = ?
+FIND_ORDERS = """
+WITH wanted (c, i) AS (VALUES {rows})
+SELECT collection, id, event_time_ns, sequence, publish_time_ns, message_id
+FROM wanted CROSS JOIN documents ON collection = c AND id = i
 """
 
 # The same with the document itself, for one that is counted up.
@@ -69,14 +77,14 @@ FIND_DOCUMENT = """
 SELECT fields, event_time_ns, sequence, publish_time_ns, message_id FROM documents WHERE collection = ? AND id = ?
 """
 
-# Makes a mark. One that is there already has expired, or the event would have been a duplicate.
-PUT_MARK = "INSERT OR REPLACE INTO marks (collection, id, message_id, created_at, expire_at) VALUES (?, ?, ?, ?, ?)"
+# Makes marks. One that is there already has expired, or the event would have been a duplicate.
+PUT_MARKS = "INSERT OR REPLACE INTO marks (collection, id, message_id, created_at, expire_at) VALUES {rows}"
 
-# Writes a document whole, new or not.
-PUT_DOCUMENT = """
+# Writes documents whole, new or not.
+PUT_DOCUMENTS = """
 INSERT OR REPLACE INTO documents
     (collection, id, fields, event_time_ns, sequence, publish_time_ns, message_id)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+VALUES {rows}
 """
 
 # One document.
@@ -102,6 +110,9 @@ DELETE FROM marks WHERE (collection, id) IN
 """
 
 LARGEST_BATCH = 1000
+
+# In one statement. SQLite takes 32,766 parameters.
+MOST_ROWS = 1000
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # json.dumps would make one each time
 
@@ -170,26 +181,36 @@ class SqliteDocumentStore:
 
 def _apply(connection: sqlite3.Connection, writes: Sequence[Write]) -> Sequence[Result]:
     needed = needed_for(writes)
-    documents = {path: Stored({}, order) for path in needed.documents if (order := _order(connection, path))}
+    documents = _orders(connection, needed.documents)
     documents |= {path: found for path in needed.counted if (found := _stored(connection, path))}
     judged = judge(writes, _marks(connection, needed.marks), documents)
-    connection.executemany(
-        PUT_MARK, [(*mark, made.message_id, made.created_ns, made.expire_ns) for mark, made in judged.marks.items()]
-    )
-    connection.executemany(
-        PUT_DOCUMENT, [(*path, _encoded(stored.fields), *stored.order) for path, stored in judged.documents.items()]
-    )
+    marks = [(*mark, made.message_id, made.created_ns, made.expire_ns) for mark, made in judged.marks.items()]
+    _execute_rows(connection, PUT_MARKS, marks)
+    written = [(*path, _encoded(stored.fields), *stored.order) for path, stored in judged.documents.items()]
+    _execute_rows(connection, PUT_DOCUMENTS, written)
     return judged.results
+
+
+def _execute_rows(connection: sqlite3.Connection, sql: str, rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """All rows in as few statements as possible; gives what they found."""
+    found: list[tuple[Any, ...]] = []
+    for first in range(0, len(rows), MOST_ROWS):
+        some = rows[first : first + MOST_ROWS]
+        row = f"({', '.join('?' * len(some[0]))})"
+        statement = sql.format(rows=", ".join([row] * len(some)))
+        found += connection.execute(statement, [value for values in some for value in values]).fetchall()
+    return found
 
 
 def _marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> dict[Mark, int]:
     """Those that are there, and when they expire."""
-    return {mark: row[0] for mark in marks if (row := connection.execute(FIND_MARK, mark).fetchone())}
+    found = _execute_rows(connection, FIND_MARKS, list(marks))
+    return {Mark(collection, mark_id): expire_at for collection, mark_id, expire_at in found}
 
 
-def _order(connection: sqlite3.Connection, path: DocumentPath) -> EventOrder | None:
-    row = connection.execute(FIND_ORDER, path).fetchone()
-    return None if row is None else EventOrder(*row)
+def _orders(connection: sqlite3.Connection, paths: Iterable[DocumentPath]) -> dict[DocumentPath, Stored]:
+    found = _execute_rows(connection, FIND_ORDERS, list(paths))
+    return {(collection, document_id): Stored({}, EventOrder(*order)) for collection, document_id, *order in found}
 
 
 def _stored(connection: sqlite3.Connection, path: DocumentPath) -> Stored | None:
