@@ -9,6 +9,8 @@ import asyncio
 import json
 import logging
 import sys
+import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
 from holdfast.model.timestamps import format_rfc3339
@@ -32,6 +34,9 @@ else:
     _StreamHandler = logging.StreamHandler
 
 
+_shortcut: GatheringHandler | None = None
+
+
 def configure_logging(log_format: str, level: str) -> None:
     """`log_format` is text, json or auto: text on a terminal, else JSON."""
     handler = GatheringHandler(sys.stderr)
@@ -44,9 +49,23 @@ def configure_logging(log_format: str, level: str) -> None:
 
 
 def spare_what_no_line_shows() -> None:
-    """For a process of our own: caller, thread and process of a record cost as much to find as the line itself."""
+    """For a process of our own, where nobody else reads the records: caller, thread and process of one cost as much to
+    find as the line itself, and so does its way through the logging module."""
+    global _shortcut  # noqa: PLW0603 - as everything about logging, it is the process's
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # the way that the documentation of logging tells
+    handler = logging.getLogger().handlers[0]
+    if isinstance(handler, GatheringHandler) and isinstance(handler.formatter, JsonFormatter):
+        _shortcut = handler
+
+
+def log_fields(logger: logging.Logger, level: int, message: str, fields: Mapping[str, object]) -> None:
+    """For what is logged once for each message."""
+    if _shortcut is not None and level == logging.INFO:
+        if logger.isEnabledFor(level):
+            _shortcut.add(json_line(time.time(), "INFO", logger.name, message, fields))
+    else:
+        logger.log(level, message, extra={"fields": fields})
 
 
 class GatheringHandler(_StreamHandler):
@@ -59,11 +78,14 @@ class GatheringHandler(_StreamHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._lines.append(self.format(record) + self.terminator)
-            if record.levelno > logging.INFO or not self._will_be_flushed():
-                self.flush()
+            self.add(self.format(record), at_once=record.levelno > logging.INFO)
         except Exception:  # noqa: BLE001 - a line that cannot be made or written must harm nothing else
             self.handleError(record)
+
+    def add(self, line: str, *, at_once: bool = False) -> None:
+        self._lines.append(line + self.terminator)
+        if at_once or not self._will_be_flushed():
+            self.flush()
 
     def _will_be_flushed(self) -> bool:
         if len(self._lines) > 1:
@@ -89,31 +111,37 @@ class JsonFormatter(logging.Formatter):
     """`severity` and `time` are the names that Google's log collectors read."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: dict[str, object] = {
-            "time": format_rfc3339(round(record.created * 1000) * 1_000_000),
-            "severity": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            **_fields(record),
-        }
+        fields: dict[str, object] = getattr(record, "fields", {})
+        text = json_line(record.created, record.levelname, record.name, record.getMessage(), fields)
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return _ENCODER.encode(line)
+            text = f'{text[:-1]}, "exception": {_ENCODER.encode(self.formatException(record.exc_info))}}}'
+        return text
+
+
+def json_line(created: float, level: str, name: str, message: str, fields: Mapping[str, object]) -> str:
+    line: dict[str, object] = {
+        "time": format_rfc3339(round(created * 1000) * 1_000_000),
+        "severity": level,
+        "logger": name,
+        "message": message,
+        **_shown(fields),
+    }
+    return _ENCODER.encode(line)
 
 
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        time = self.formatTime(record, "%H:%M:%S")
+        clock = self.formatTime(record, "%H:%M:%S")
         # JSON quotes values, so that no message can forge a line or send control characters to a terminal.
-        parts = [f"{name}={_ENCODER.encode(value)}" for name, value in _fields(record).items() if name not in IDENTITY]
-        text = " ".join([time, f"{record.levelname.lower():7}", record.getMessage(), *parts])
+        shown = _shown(getattr(record, "fields", {}))
+        parts = [f"{name}={_ENCODER.encode(value)}" for name, value in shown.items() if name not in IDENTITY]
+        text = " ".join([clock, f"{record.levelname.lower():7}", record.getMessage(), *parts])
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
-def _fields(record: logging.LogRecord) -> dict[str, object]:
-    fields: dict[str, object] = getattr(record, "fields", {})
-    return {name: _bounded(value) for name, value in fields.items() if value not in (None, "")}
-
-
-def _bounded(value: object) -> object:
-    return value[:LONGEST_VALUE] if isinstance(value, str) else value
+def _shown(fields: Mapping[str, object]) -> dict[str, object]:
+    return {
+        name: value[:LONGEST_VALUE] if isinstance(value, str) else value
+        for name, value in fields.items()
+        if value is not None and value != ""
+    }

@@ -15,7 +15,7 @@ from holdfast.model.message import Delivery
 from holdfast.model.outcome import Poisoned, Retry
 from holdfast.model.timestamps import format_rfc3339
 from holdfast.settings import ConsumerSettings
-from holdfast.telemetry import ALERT
+from holdfast.telemetry import ALERT, log_fields
 
 log = logging.getLogger("holdfast.consumer")
 
@@ -57,7 +57,7 @@ class MessageLog:
         level = _level(trail, settlement)
         if log.isEnabledFor(level):
             fields = self._identity | _fields(delivery, trail, settlement, way)
-            log.log(level, "message %s", settlement.outcome.name, extra={"fields": fields})
+            log_fields(log, level, f"message {settlement.outcome.name}", fields)
 
 
 def _level(trail: Trail, settlement: Settlement) -> int:

@@ -53,9 +53,10 @@ class PushEndpoint:
             refusal = await _refused(self._auth, request)
             if refusal is not None:
                 return refusal
+        headers: dict[bytes, bytes] = dict(request.scope["headers"])
         try:
-            _check_content_type(request)
-            delivery = decode_envelope(await _body(request))
+            _check_content_type(headers.get(b"content-type", b""))
+            delivery = decode_envelope(await _body(request, headers.get(b"content-length", b"")))
         except Poison as error:
             return _refusal(self._pipeline, error)
         except ClientDisconnect:
@@ -115,18 +116,16 @@ def _warn(request: Request, error: str, expected: str = "") -> None:
     log.warning("a push request was refused", extra={"fields": fields})
 
 
-def _check_content_type(request: Request) -> None:
+def _check_content_type(given: bytes) -> None:
     """A page in a browser may post other types wherever it likes. None at all is taken for JSON."""
-    given = next((value for name, value in request.scope["headers"] if name == b"content-type"), b"")
     kind = given.partition(b";")[0].strip().lower()
     if kind and kind != b"application/json" and not kind.endswith(b"+json"):
         shown = kind[:64].decode("latin-1")
         raise Poison(f"content-type: must be application/json, not {shown!r}", reason=WRONG_TYPE, readable=False)
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, announced: bytes) -> bytes:
     """Refuses a body that is too large by what the header says, and while reading by what really comes."""
-    announced = next((value for name, value in request.scope["headers"] if name == b"content-length"), b"")
     # A number of 10 digits or more is too large whatever it is, and int() refuses very long ones.
     if announced.isdigit() and (len(announced) > 9 or int(announced) > LARGEST_BODY_BYTES):
         raise _too_large()

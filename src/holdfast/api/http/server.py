@@ -54,6 +54,7 @@ def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
         server_header=False,
+        proxy_headers=False,  # who is in front of us decides nothing here
     )
 
 
