@@ -23,6 +23,7 @@ HoldfastError
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 
@@ -112,9 +113,13 @@ class Poison(HandlingFailure):
 
 
 class Transient(HandlingFailure):
+    """`retry_after` is in seconds. What is not a number of seconds, such as a header's text, tells nothing."""
+
     def __init__(self, error: str, *, retry_after: float | None = None) -> None:
         super().__init__(error)
-        self.retry_after = retry_after
+        given: object = retry_after  # as a handler really gave it
+        known = isinstance(given, int | float) and math.isfinite(given) and given >= 0
+        self.retry_after = retry_after if known else None
 
 
 class Misconfigured(HandlingFailure):

@@ -16,9 +16,15 @@ def test_a_handler_is_found_by_topic_id_or_path() -> None:
     def orders(event: Event) -> Upsert:
         return Upsert("orders", event.message_id, {})
 
-    assert app.route("orders") == Route(orders)
-    assert app.route("other") is None
+    assert app.route("orders") == Route(orders, marks=f"ops_dedupe_{__name__}")
     assert app.topics == ("orders",)
+
+
+@pytest.mark.parametrize(("name", "marks"), [("", "ops_dedupe"), ("Web Shop", "ops_dedupe_web-shop")])
+def test_a_consumer_keeps_its_dedupe_records_apart(name: str, marks: str) -> None:
+    app = Consumer(name)
+    app.on("orders")(lambda event: Upsert("a", "b", {}))
+    assert app.copy().route("orders").marks == marks
 
 
 def test_a_topic_has_one_handler() -> None:

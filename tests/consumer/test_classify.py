@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import email.message
 import http.client
+import io
 import sqlite3
 import ssl
 import urllib.error
 from typing import Any
 
 import aiohttp
+import asyncpg
+import httpx
 import psycopg
 import pytest
+import requests
 from google.api_core import exceptions as google_exceptions
 from google.auth import exceptions as auth_exceptions
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -43,18 +48,27 @@ def test_the_table(error: Exception, verdict: Verdict) -> None:
     assert classify(error) == verdict
 
 
-def made(module: str, name: str, *bases: type[Exception], **attributes: object) -> Exception:
-    """An exception of a library that is not installed here, as its documentation names it."""
-    kind = type(name, bases or (Exception,), {"__module__": module, **attributes})
-    error = kind("text")
-    assert isinstance(error, Exception)
-    return error
-
-
-def http_error(status: int) -> aiohttp.ClientResponseError:
+def aiohttp_error(status: int) -> aiohttp.ClientResponseError:
     info = aiohttp.RequestInfo(URL("http://x/"), "GET", CIMultiDictProxy(CIMultiDict()), URL("http://x/"))
     return aiohttp.ClientResponseError(info, (), status=status, message="text")
 
+
+def httpx_error(status: int) -> httpx.HTTPStatusError:
+    request = httpx.Request("GET", "http://x/")
+    return httpx.HTTPStatusError("text", request=request, response=httpx.Response(status, request=request))
+
+
+def requests_error(status: int) -> requests.HTTPError:
+    response = requests.Response()
+    response.status_code = status
+    return requests.HTTPError("text", response=response)
+
+
+def urllib_error(status: int) -> urllib.error.HTTPError:
+    return urllib.error.HTTPError("http://x/", status, "text", email.message.Message(), io.BytesIO())
+
+
+HTTP_ERRORS = (aiohttp_error, httpx_error, requests_error, urllib_error)
 
 google: Any = google_exceptions  # neither has types
 auth: Any = auth_exceptions
@@ -72,11 +86,20 @@ TRANSIENT = [
     sqlite3.OperationalError("text"),
     aiohttp.ServerDisconnectedError("text"),
     aiohttp.ClientPayloadError("text"),
-    made("httpx", "ConnectTimeout", type("TransportError", (Exception,), {"__module__": "httpx"})),
-    made("asyncpg.exceptions", "PostgresConnectionError"),
+    httpx.ConnectTimeout("text"),
+    httpx.RemoteProtocolError("text"),
+    httpx.StreamClosed(),
+    requests.ConnectionError("text"),
+    requests.ReadTimeout("text"),
+    asyncpg.PostgresConnectionError("text"),
+    asyncpg.CannotConnectNowError("text"),
+    asyncpg.SerializationError("text"),
+    asyncpg.DeadlockDetectedError("text"),
+    asyncpg.TooManyConnectionsError("text"),
+    asyncpg.InterfaceError("text"),
     urllib.error.URLError("text"),
     http.client.RemoteDisconnected("text"),
-    *map(http_error, (408, 429, 500, 503, 599)),
+    *(error(status) for error in HTTP_ERRORS for status in (408, 429, 500, 503, 599)),
 ]
 MISCONFIGURED = [
     google.PermissionDenied("text"),
@@ -86,9 +109,14 @@ MISCONFIGURED = [
     psycopg.errors.InsufficientPrivilege("text"),
     psycopg.errors.InvalidPassword("text"),
     psycopg.errors.UndefinedTable("text"),
-    made("asyncpg.exceptions", "InsufficientPrivilegeError"),
+    asyncpg.InsufficientPrivilegeError("text"),
+    asyncpg.InvalidPasswordError("text"),
+    asyncpg.UndefinedTableError("text"),
+    httpx.UnsupportedProtocol("text"),
+    requests.exceptions.InvalidURL("text"),
+    requests.exceptions.SSLError("text"),
     ssl.SSLCertVerificationError("text"),
-    *map(http_error, (401, 403, 404)),
+    *(error(status) for error in HTTP_ERRORS for status in (401, 403, 404)),
 ]
 POISON = [
     google.InvalidArgument("text"),
@@ -96,8 +124,9 @@ POISON = [
     psycopg.errors.UniqueViolation("text"),
     psycopg.errors.NumericValueOutOfRange("text"),
     sqlite3.IntegrityError("text"),
-    made("asyncpg.exceptions", "DataError"),
-    *map(http_error, (400, 413, 422)),
+    asyncpg.DataError("text"),
+    asyncpg.UniqueViolationError("text"),
+    *(error(status) for error in HTTP_ERRORS for status in (400, 413, 422)),
 ]
 
 

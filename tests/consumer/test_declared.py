@@ -14,7 +14,6 @@ from holdfast.errors import SettingError
 def handled(route: dict[str, Any], data: dict[str, Any], event_id: str = "") -> Upsert:
     app = add_declared_routes(Consumer(), [{"topic": "orders", "collection": "orders", **route}])
     found = app.route("orders")
-    assert found is not None
     result = found.handler(Event(data, "m1", "orders", event_id=event_id))
     assert isinstance(result, Upsert)
     return result

@@ -13,6 +13,7 @@ from holdfast.clock import NANOSECONDS
 from holdfast.consumer.changes import Count, Upsert
 from holdfast.consumer.decode import decode_event
 from holdfast.consumer.event import Event
+from holdfast.consumer.event_time import event_time_ns
 from holdfast.consumer.materializer import heartbeat_identity, materializer, system_event_identity
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
@@ -27,7 +28,7 @@ def changes(topic: str, payload: dict[str, Any], settings: ConsumerSettings = SE
     message = Message(json.dumps(payload).encode(), message_id="m1", publish_time_ns=PUBLISHED)
     event = dataclasses.replace(decode_event(Delivery("s", message), message.data), topic=topic)
     route = materializer(settings, ManualClock(2_000_000_000 * NANOSECONDS)).route(topic)
-    assert route is not None
+    event.event_time_ns = event_time_ns(event.data, PUBLISHED, strict=route.strict_time)
     return route.handler(event)
 
 
@@ -94,7 +95,7 @@ def test_a_field_of_the_wrong_type_is_poison_and_named(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("form", "document_id"),
-    [("env", "prod__api"), ("env_region", "prod__api__us-east-1"), ("plain", "api")],
+    [("env", "prod__api"), ("env_region", "prod__api__us-east-1"), ("plain", "API")],
 )
 def test_the_id_of_a_service_is_a_setting(form: str, document_id: str) -> None:
     settings = dataclasses.replace(SETTINGS, service_document_id=form)

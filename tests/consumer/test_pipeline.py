@@ -9,6 +9,7 @@ import json
 import logging
 import random
 import sqlite3
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,9 +38,11 @@ def order_placed(event: Event) -> Upsert:
 class House:
     """A pipeline with one topic, on a memory store and a clock moved by hand."""
 
-    def __init__(self, handler: Any = order_placed, **settings: Any) -> None:
-        self.app = Consumer()
-        self.app.on("orders")(handler)
+    def __init__(
+        self, handler: Any = order_placed, *, strict_time: bool = False, side_effects: bool = False, **settings: Any
+    ) -> None:
+        self.app = Consumer(name="")
+        self.app.on("orders", strict_time=strict_time, side_effects=side_effects)(handler)
         self.store = MemoryDocumentStore()
         self.clock = ManualClock()
         self.failures = Captured(self.clock)
@@ -135,9 +138,7 @@ async def test_marks_are_kept_for_as_long_as_the_setting_says() -> None:
     [
         (b"nonsense", "DECODE_ERROR", False),
         (b"[]", "SCHEMA_VALIDATION_ERROR", True),
-        ({"id": "o1", "ts": "noon"}, "SCHEMA_VALIDATION_ERROR", True),
         ({"id": "a/b"}, "SCHEMA_VALIDATION_ERROR", True),
-        ({"id": "o1", "topic": "unheard-of"}, "UNROUTABLE", True),
     ],
 )
 async def test_poison(payload: dict[str, Any] | bytes, reason: str, readable: bool) -> None:
@@ -146,6 +147,41 @@ async def test_poison(payload: dict[str, Any] | bytes, reason: str, readable: bo
     assert isinstance(outcome, Poisoned)
     assert (outcome.reason, outcome.readable) == (reason, readable)
     assert list(await house.store.collections()) == []
+
+
+async def test_a_message_for_nobody_is_poison() -> None:
+    app = Consumer()
+    app.on("orders")(order_placed)
+    app.on("refunds")(order_placed)
+    house = House()
+    pipeline = Pipeline(app, house.store, house.failures, house.clock, ConsumerSettings())
+    outcome = (await pipeline.handle(delivery({"id": "o1", "topic": "unheard-of"}), Way.PUSH)).outcome
+    assert isinstance(outcome, Poisoned)
+    assert (outcome.reason, outcome.readable) == ("UNROUTABLE", True)
+
+
+async def test_a_time_that_cannot_be_read_is_poison_only_where_it_must_be_one() -> None:
+    payload = {"id": "o1", "time": "noon"}
+    assert isinstance(await House().send(payload), Applied)
+    outcome = await House(strict_time=True).send(payload)
+    assert isinstance(outcome, Poisoned)
+    assert outcome.error.startswith("time: ")
+
+
+async def test_a_plain_function_with_side_effects_holds_nobody_up() -> None:
+    let_go, begun = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(event: Event) -> Upsert:
+        loop.call_soon_threadsafe(begun.set)
+        let_go.wait(10)
+        return order_placed(event)
+
+    house = House(slow, side_effects=True)
+    slow_one = asyncio.create_task(house.send({"id": "o1"}))
+    await begun.wait()  # for ever, if it held up the loop
+    let_go.set()
+    assert await slow_one == Applied(("orders/o1",))
 
 
 async def test_fields_that_are_no_json_are_poison() -> None:

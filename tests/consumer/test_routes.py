@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from holdfast.consumer.event import Event
 from holdfast.consumer.routes import Routes
 from holdfast.errors import Poison
 
+KNOWN = ("by-attribute", "by-topic", "by-pubsub", "by-source", "by-path", "by-id", "system.events", "orders")
 SUBSCRIPTION = "projects/p/subscriptions/orders.materializer"
 
 
@@ -18,8 +20,9 @@ def topic_of(
     attributes: dict[str, str] | None = None,
     subscription: str = "",
     subscription_topics: dict[str, str] | None = None,
+    known: Sequence[str] = KNOWN,
 ) -> str:
-    routes = Routes(subscription_topics or {}, "system.events")
+    routes = Routes(subscription_topics or {}, "system.events", known)
     return routes.topic_of(Event(data, "m1", subscription=subscription, attributes=attributes or {}))
 
 
@@ -54,3 +57,15 @@ def test_without_any_sign_it_is_poison(service: object) -> None:
         topic_of({"service": service}, subscription="projects/p/subscriptions/unknown")
     assert caught.value.reason == "UNROUTABLE"
     assert caught.value.readable
+
+
+def test_a_sign_that_names_no_handler_is_none() -> None:
+    data = {"topic": "the weather", "service": "s"}
+    assert topic_of(data, {"topic": "billing"}, SUBSCRIPTION, {"orders.materializer": "orders"}) == "orders"
+    assert topic_of({"topic": "the weather"}, known=["orders"]) == "orders"
+
+
+def test_where_no_sign_names_a_handler_the_surest_is_told() -> None:
+    with pytest.raises(Poison, match=r"^topic: there is no handler for 'billing'$") as caught:
+        topic_of({"topic": "the weather", "service": "s"}, {"topic": "billing"})
+    assert caught.value.reason == "UNROUTABLE"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.consumer.event import Event
-from holdfast.consumer.event_time import event_time_ns, to_nanoseconds
+from holdfast.consumer.event_time import to_nanoseconds
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
 from holdfast.model.strict_json import parse_strict_json
@@ -20,8 +20,11 @@ UNREADABLE = "DECODE_ERROR"
 # Ids become dedupe keys and document ids; Firestore takes 1500 bytes, so nothing longer can ever be stored.
 LONGEST_ID_BYTES = 1500
 
-# Twice what Pub/Sub takes uncompressed. A few kilobytes of gzip can claim to be gigabytes.
-LARGEST_UNPACKED_BYTES = 20_000_000
+# "projects/", a project, "/subscriptions/" and an id have 450 at most.
+LONGEST_SUBSCRIPTION = 500
+
+# What Pub/Sub takes uncompressed. A few kilobytes of gzip can claim to be gigabytes.
+LARGEST_UNPACKED_BYTES = 10_000_000
 # Each costs a copy of what comes after it.
 MOST_GZIP_MEMBERS = 100
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -49,7 +52,7 @@ def unpacked(data: bytes) -> bytes:
 
 
 def decode_event(delivery: Delivery, payload: bytes) -> Event:
-    """The payload as an event, its topic still unknown. Raises Poison that names the field."""
+    """The payload as an event; its topic, and so its time, are still unknown. Raises Poison that names the field."""
     message = delivery.message
     data = _payload(payload)
     return Event(
@@ -60,7 +63,6 @@ def decode_event(delivery: Delivery, payload: bytes) -> Event:
         attributes=message.attributes,
         ordering_key=message.ordering_key,
         attempt=delivery.attempt,
-        event_time_ns=event_time_ns(data, message.publish_time_ns),
         sequence=_sequence(data),
         event_id=_event_id(data),
     )
@@ -80,8 +82,11 @@ def _envelope(envelope: Any) -> Delivery:
     message = envelope.get("message")
     if not isinstance(message, dict):
         raise _Wrong("message", "must be an object" if "message" in envelope else "is missing")
+    subscription = _text(envelope, "subscription")
+    if len(subscription) > LONGEST_SUBSCRIPTION:
+        raise _Wrong("subscription", f"is longer than {LONGEST_SUBSCRIPTION} characters")
     return Delivery(
-        subscription=_text(envelope, "subscription"),
+        subscription=subscription,
         message=_message(message),
         attempt=_attempt(envelope),
     )

@@ -19,9 +19,16 @@ EVENT_TIME_FIELDS = ("producedAt", "publishedAt", "timestamp", "ts", "time")
 _UNITS = ((10**11, NANOSECONDS), (10**14, 1_000_000), (10**17, 1_000))
 
 
-def event_time_ns(data: Mapping[str, Any], publish_time_ns: int) -> int:
+def event_time_ns(data: Mapping[str, Any], publish_time_ns: int, *, strict: bool) -> int:
+    """`strict` raises Poison for a field that cannot be read. Without it that is no time: a field called "time" may be
+    about something else."""
     for name in EVENT_TIME_FIELDS:
-        told = read_time(data, name)
+        try:
+            told = read_time(data, name)
+        except Poison:
+            if strict:
+                raise
+            continue
         if told is not None:
             return told
     return publish_time_ns

@@ -6,7 +6,6 @@ import logging
 
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.consumer.documents import DocumentStore
-from holdfast.errors import StorageUnavailable
 
 log = logging.getLogger("holdfast.consumer")
 
@@ -18,6 +17,7 @@ async def keep_forgetting(store: DocumentStore, clock: Clock) -> None:
     while True:
         try:
             await store.forget_expired(clock.now_ns())
-        except StorageUnavailable as error:  # they will still be there next time
-            log.warning("expired dedupe marks could not be removed", extra={"fields": {"error": str(error)}})
+        except Exception as error:  # noqa: BLE001 - whatever it is: they will still be there next time
+            fields = {"error_type": type(error).__name__, "error": str(error)}
+            log.warning("expired dedupe marks could not be removed", extra={"fields": fields})
         await clock.sleep_until(clock.now_ns() + EVERY_SECONDS * NANOSECONDS)

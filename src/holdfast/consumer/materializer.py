@@ -7,7 +7,6 @@ no default is absent from the document.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -18,6 +17,7 @@ from holdfast.consumer.changes import Change, Count, Upsert
 from holdfast.consumer.event import Event
 from holdfast.consumer.event_time import read_time
 from holdfast.errors import Poison
+from holdfast.model.names import normalized
 from holdfast.model.timestamps import format_rfc3339
 from holdfast.settings import ConsumerSettings
 
@@ -29,17 +29,17 @@ Fields = dict[str, Any]
 
 def materializer(settings: ConsumerSettings, clock: Clock | None = None) -> Consumer:
     clock = clock or SystemClock()
-    app = Consumer()
+    app = Consumer(name="")  # its dedupe records are where other programs look for them
 
-    @app.on(settings.system_events_topic, identity=system_event_identity)
+    @app.on(settings.system_events_topic, identity=system_event_identity, strict_time=True)
     def system_events(event: Event) -> Upsert:
         return service_state(event, settings)
 
-    @app.on("market-ticks")
+    @app.on("market-ticks", strict_time=True)
     def market_ticks(event: Event) -> Upsert:
         return _stream_document("market_ticks", event, clock, _texts(event.data, "symbol"))
 
-    @app.on("market-bars-1m")
+    @app.on("market-bars-1m", strict_time=True)
     def market_bars_1m(event: Event) -> Upsert:
         own = {
             **_texts(event.data, "symbol"),
@@ -48,11 +48,11 @@ def materializer(settings: ConsumerSettings, clock: Clock | None = None) -> Cons
         }
         return _stream_document("market_bars_1m", event, clock, own)
 
-    @app.on("trade-signals")
+    @app.on("trade-signals", strict_time=True)
     def trade_signals(event: Event) -> Upsert:
         return _stream_document("trade_signals", event, clock, _texts(event.data, "symbol", "strategy", "action"))
 
-    @app.on("ingest-heartbeat", identity=heartbeat_identity, marks="ingest_pipelines_dedupe")
+    @app.on("ingest-heartbeat", identity=heartbeat_identity, marks="ingest_pipelines_dedupe", strict_time=True)
     def ingest_heartbeat(event: Event) -> tuple[Change, ...]:
         return pipeline_state(event, settings, clock)
 
@@ -149,7 +149,7 @@ def _region(event: Event, settings: ConsumerSettings) -> str:
 def _state_document_id(settings: ConsumerSettings, service: str, region: str) -> str:
     match settings.service_document_id:
         case "plain":
-            parts = [service]
+            return service
         case "env_region":
             parts = [settings.env, service, region]
         case _:
@@ -159,8 +159,7 @@ def _state_document_id(settings: ConsumerSettings, service: str, region: str) ->
 
 @lru_cache(maxsize=4096)  # services report again and again
 def normalize_id_part(text: str) -> str:
-    """Lower-case letters and digits of any script and . - _; never "__", which joins the parts."""
-    safe = re.sub(r"_+", "_", re.sub(r"[^\w.-]+", "-", text.lower())).strip("-_")
+    safe = normalized(text)
     if not safe:
         # Two such names would share one document.
         raise Poison("service: name, environment and region need a letter or digit each to name a document")

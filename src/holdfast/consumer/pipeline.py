@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
 
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.consumer.app import Consumer, Route
@@ -18,12 +19,13 @@ from holdfast.consumer.coalescer import Coalescer
 from holdfast.consumer.decode import decode_event, unpacked
 from holdfast.consumer.documents import DocumentStore, Mark, Result, Write
 from holdfast.consumer.event import Event
+from holdfast.consumer.event_time import event_time_ns
 from holdfast.consumer.failure_sink import FailedDelivery, FailureSink
 from holdfast.consumer.fields import json_fields
 from holdfast.consumer.identity import logical_key, marks_of
 from holdfast.consumer.message_log import LONGEST_ERROR, LONGEST_WORD, MessageLog, Trail
 from holdfast.consumer.recent import RecentOutcome, RecentOutcomes
-from holdfast.consumer.routes import UNROUTABLE, Routes
+from holdfast.consumer.routes import Routes
 from holdfast.consumer.settle import Settlement, Way, must_be_recorded, not_recorded, settle
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
@@ -59,7 +61,7 @@ class Pipeline:
         self._routes = Routes(
             {**(subscription_topics or {}), **settings.subscription_topic_map},
             settings.system_events_topic,
-            app.topics[0] if len(app.topics) == 1 else "",
+            app.topics,
         )
         self._dedupe_ns = round(settings.dedupe_days * SECONDS_PER_DAY * NANOSECONDS)
         self._coalescer = Coalescer(store, clock, settings)
@@ -119,11 +121,11 @@ class Pipeline:
         payload = unpacked(delivery.message.data)
         event = decode_event(delivery, payload)
         _note_words(event, trail)
-        trail.topic = topic = self._routes.topic_of(event)
-        route = self._route(topic)
+        event.topic = trail.topic = self._routes.topic_of(event)
+        route = self._app.route(event.topic)
         trail.handler = route.name
+        event.event_time_ns = event_time_ns(event.data, event.publish_time_ns, strict=route.strict_time)
         self._check_time(event, trail)
-        event.topic = topic
         key = logical_key(self._settings.env, event, route)
         trail.marks = marks = marks_of(event, key, route.marks)
         event.idempotency_key = key or event.message_id
@@ -132,12 +134,6 @@ class Pipeline:
         trail.changes = changes = await self._changes(route, event)
         trail.in_store = True
         return await self._coalescer.apply(self._write(event, changes, marks), len(payload))
-
-    def _route(self, topic: str) -> Route:
-        route = self._app.route(topic)
-        if route is None:
-            raise Poison(f"topic: there is no handler for {topic[:300]!r}", reason=UNROUTABLE)
-        return route
 
     def _check_time(self, event: Event, trail: Trail) -> None:
         """A clock that runs ahead makes an event win over all that come after it, so it must not go unseen."""
@@ -149,15 +145,21 @@ class Pipeline:
             raise Poison(f"event time: is {ahead:.0f} s ahead of this consumer's clock", reason=IN_THE_FUTURE)
 
     async def _changes(self, route: Route, event: Event) -> tuple[Change, ...]:
-        given = route.handler(event)
+        if route.on_thread:
+            given = await self._taking_its_time(asyncio.to_thread(route.handler, event))
+        else:
+            given = route.handler(event)
         if not isinstance(given, Upsert) and inspect.isawaitable(given):
-            async with self._handlers:
-                self._handling += 1
-                try:
-                    given = await given
-                finally:
-                    self._handling -= 1
+            given = await self._taking_its_time(given)
         return checked_changes(route.name, given)
+
+    async def _taking_its_time(self, handling: Awaitable[Any]) -> Any:
+        async with self._handlers:
+            self._handling += 1
+            try:
+                return await handling
+            finally:
+                self._handling -= 1
 
     def _write(self, event: Event, changes: tuple[Change, ...], marks: tuple[Mark, ...]) -> Write:
         now = self._clock.now_ns()

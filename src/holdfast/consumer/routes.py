@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.consumer.event import Event
 from holdfast.errors import Poison
@@ -10,34 +10,55 @@ from holdfast.model.names import short_id
 
 UNROUTABLE = "UNROUTABLE"
 
+# Of a name that somebody else chose, in an error. Pub/Sub's own end before this.
+LONGEST_NAME = 300
+
 _PAYLOAD_FIELDS = ("topic", "pubsubTopic", "sourceTopic")
 
 
 class Routes:
-    """`subscription_topics` maps a subscription, by full path or short id, to a topic. `only_topic` is the one that a
-    consumer with a single handler can mean when nothing tells it."""
+    """`subscription_topics` maps a subscription, by full path or short id, to a topic. `known` are the topics that have
+    a handler. A consumer with a single one can only mean that, when nothing tells it."""
 
-    def __init__(self, subscription_topics: Mapping[str, str], system_events_topic: str, only_topic: str = "") -> None:
+    def __init__(self, subscription_topics: Mapping[str, str], system_events_topic: str, known: Sequence[str]) -> None:
         self._subscription_topics = subscription_topics
         self._system_events_topic = system_events_topic
-        self._only_topic = only_topic
+        self._known = frozenset(known)
+        self._only_topic = known[0] if len(known) == 1 else ""
 
     def topic_of(self, event: Event) -> str:
-        """The topic's short id. Raises Poison when nothing tells it."""
-        topic = (
-            event.attributes.get("topic")
-            or _named_by_payload(event)
-            or self._named_by_subscription(event.subscription)
-            or self._only_topic
-            or self._guessed_by_shape(event)
+        """The short id of a topic that has a handler. Raises Poison when nothing names one.
+
+        A field or an attribute called "topic" may be about something else: what names no handler is passed over. But
+        then the shape alone is no reason to take the message for one of ours."""
+        named = ""
+        for sign in self._signs(event):
+            topic = short_id(sign)
+            if topic in self._known:
+                return topic
+            named = named or topic
+        if named:
+            raise Poison(f"topic: there is no handler for {named[:LONGEST_NAME]!r}", reason=UNROUTABLE)
+        if guessed := self._guessed_by_shape(event):
+            return guessed
+        raise Poison(
+            "topic: not in attributes.topic, not in the payload (topic, pubsubTopic, sourceTopic), "
+            f"and subscription {event.subscription[:LONGEST_NAME]!r} is not in the subscription topic map",
+            reason=UNROUTABLE,
         )
-        if not topic:
-            raise Poison(
-                "topic: not in attributes.topic, not in the payload (topic, pubsubTopic, sourceTopic), "
-                f"and subscription {event.subscription[:300]!r} is not in the subscription topic map",
-                reason=UNROUTABLE,
-            )
-        return short_id(topic)
+
+    def _signs(self, event: Event) -> Iterator[str]:
+        """From the surest to the weakest that names a topic."""
+        if attribute := event.attributes.get("topic"):
+            yield attribute
+        for name in _PAYLOAD_FIELDS:
+            value = event.data.get(name)
+            if isinstance(value, str) and value:
+                yield value
+        if mapped := self._named_by_subscription(event.subscription):
+            yield mapped
+        if self._only_topic:
+            yield self._only_topic
 
     def _named_by_subscription(self, subscription: str) -> str:
         topics = self._subscription_topics
@@ -45,12 +66,5 @@ class Routes:
 
     def _guessed_by_shape(self, event: Event) -> str:
         service = event.data.get("service")
-        return self._system_events_topic if isinstance(service, str) and service.strip() else ""
-
-
-def _named_by_payload(event: Event) -> str:
-    for name in _PAYLOAD_FIELDS:
-        value = event.data.get(name)
-        if isinstance(value, str) and value:
-            return value
-    return ""
+        has_shape = isinstance(service, str) and bool(service.strip())
+        return self._system_events_topic if has_shape and self._system_events_topic in self._known else ""

@@ -76,3 +76,9 @@ def _check(field: str, value: str, kind: str) -> None:
             f"{parts[3][:300]!r} is not a valid id: 3 to 255 letters, digits and -_.~+%, "
             "a letter first, not starting with 'goog'",
         )
+
+
+def normalized(text: str) -> str:
+    """As part of a document's id: lower-case letters and digits of any script and . - _; never "__", which joins
+    parts. "" where nothing is left."""
+    return re.sub(r"_+", "_", re.sub(r"[^\w.-]+", "-", text.lower())).strip("-_")

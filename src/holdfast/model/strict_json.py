@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, NoReturn
 
 # Deeper nesting is a mistake or an attack; Firestore stops at 20 levels, Pub/Sub's own JSON at 100.
 DEEPEST = 64
+
+# Each costs a microsecond or two, in which nothing else happens in this process. A document has thousands at most.
+MOST_VALUES = 200_000
+# One that is not closed counts to the end, so that every byte is read once.
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 
 # What every store can hold as an integer.
 SMALLEST_INTEGER = -(2**63)
@@ -15,9 +21,13 @@ LARGEST_INTEGER = 2**63 - 1
 _MOST_DIGITS = 20  # a sign and 19 digits
 
 
-def parse_strict_json(text: bytes, *, deepest: int = DEEPEST, any_number: bool = False) -> Any:
+def parse_strict_json(
+    text: bytes, *, deepest: int = DEEPEST, most_values: int = MOST_VALUES, any_number: bool = False
+) -> Any:
     """Raises ValueError, whose text says what is wrong and quotes at most a key, never a value. `any_number` is for
     callers that know the type of each field and check it themselves."""
+    if _separators(text) > most_values and _separators(_TEXT.sub(b"", text)) > most_values:
+        raise ValueError(f"has more than {most_values} values")
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -31,6 +41,11 @@ def parse_strict_json(text: bytes, *, deepest: int = DEEPEST, any_number: bool =
     _check_depth(decoded, value, deepest)
     _check_surrogates(decoded, value)
     return value
+
+
+def _separators(text: bytes) -> int:
+    """About as many as there are values, and quick to count."""
+    return text.count(b",") + text.count(b":")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from holdfast.model.strict_json import parse_strict_json
 
 # Protocol Buffers parsers stop at 100 levels too.
 DEEPEST = 100
+# Any that fit into a message: Cloud Pub/Sub refuses none.
+MOST_VALUES = 10_000_000
 
 
 def parse_json(text: bytes) -> Any:
     """Raises ValueError, whose text quotes at most a key."""
-    return parse_strict_json(text, deepest=DEEPEST, any_number=True)
+    return parse_strict_json(text, deepest=DEEPEST, most_values=MOST_VALUES, any_number=True)
