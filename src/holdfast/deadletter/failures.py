@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from holdfast.model.failed_message import FailedMessage, FailureStatus
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Empty means any."""
-
-    status: FailureStatus | None = None
-    failure_reason: str = ""
-    subscription: str = ""
+from holdfast.deadletter.audit import Action
+from holdfast.deadletter.selection import Selection
+from holdfast.model.failed_message import FailedMessage, Revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +17,70 @@ class Page:
     next_page_token: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """`id` is the row's, whether it is new or was there."""
+
+    id: int
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Rows that got their status before these times, in nanoseconds since 1970, are cleaned up. None: never."""
+
+    retry_success_before_ns: int | None
+    replayed_before_ns: int | None
+    permanent_failure_before_ns: int | None
+
+
 class FailureStore(Protocol):
-    async def record(self, failure: FailedMessage) -> bool:
-        """Durable at return. False, with nothing changed, when its key is recorded already."""
+    """Whatever takes an `action` writes it to the audit trail in the same transaction."""
+
+    async def record(self, failures: Sequence[FailedMessage]) -> Sequence[Recorded]:
+        """Durable at return, all or none. A failure whose key is recorded already changes nothing. A new one counts in
+        its group (made when absent, opened again when it was resolved)."""
         ...
 
     async def get(self, failure_id: int) -> FailedMessage | None: ...
 
-    async def list(self, wanted: Filter, page_size: int, page_token: str = "") -> Page:
+    async def list(self, selection: Selection, page_size: int, page_token: str = "") -> Page:
         """Newest first. The token of a page continues right after it, whatever is recorded in between."""
         ...
 
-    async def count_by_status(self) -> Mapping[FailureStatus, int]: ...
+    async def count(self, selection: Selection, at_most: int) -> int:
+        """How many are meant; counting stops at `at_most`."""
+        ...
 
-    async def close(self) -> None: ...
+    async def due_for_retry(self, now_ns: int, limit: int) -> Sequence[FailedMessage]:
+        """Queued ones whose time has come, the longest due first."""
+        ...
+
+    async def out_on_retry(self, limit: int, after_id: int = 0) -> Sequence[FailedMessage]:
+        """Queued ones that were sent and whose end is not known, by id."""
+        ...
+
+    async def save(self, changed: Sequence[FailedMessage], action: Action | None = None) -> Sequence[bool]:
+        """Keeps what can change: status, counts, times, error, hold, revision and where it was sent. Of each whether it
+        was kept: not where the row has another `version` by now. The action is written if any was."""
+        ...
+
+    async def revise(self, revised: FailedMessage, revision: Revision, action: Action) -> bool:
+        """Keeps an edit with the row; False when the row has another `version` by now."""
+        ...
+
+    async def revisions(self, failure_id: int) -> Sequence[Revision]:
+        """Oldest first."""
+        ...
+
+    async def hold(self, selection: Selection, on: bool, action: Action) -> int:
+        """Puts all of them under legal hold, or lets them go; gives how many it changed."""
+        ...
+
+    async def erase(self, selection: Selection, action: Action) -> int:
+        """With everything that belongs to them; gives how many. Those under legal hold stay."""
+        ...
+
+    async def clean_up(self, retention: Retention, action: Action, limit: int) -> int:
+        """Erases at most `limit` that are past their time and not under legal hold; gives how many."""
+        ...

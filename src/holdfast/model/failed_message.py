@@ -1,4 +1,8 @@
-"""A failed message and the legal changes of its status (drawn in docs/architecture.md)."""
+"""A failed message and the legal changes of its status (drawn in docs/architecture.md).
+
+Every change has a name and gives a new value; what was there stays as it was. A store keeps one only if nobody else
+changed the row meanwhile: `version` tells.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,15 @@ class FailureStatus(StrEnum):
     PERMANENT_FAILURE = "permanent_failure"
     RETRY_SUCCESS = "retry_success"
     REPLAYED = "replayed"
+
+
+class FailureClass(StrEnum):
+    """What can be done about it."""
+
+    POISON = "poison"  # will never succeed without a change of code or data
+    TRANSIENT = "transient"  # is likely to succeed later
+    MISCONFIGURED = "misconfigured"  # will not succeed until an operator acts
+    UNKNOWN = "unknown"
 
 
 # From each status, where it may go. What has succeeded is final: if it fails again, that is a new row.
@@ -44,10 +57,25 @@ LEGAL_CHANGES: Mapping[FailureStatus, frozenset[FailureStatus]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class FailedMessage:
-    """One failed delivery. `key` names it: recording it twice changes nothing.
+class Content:
+    """What is sent: the message without the broker's own part."""
 
-    `retry_count` counts the automatic retries that were made. `retry_at_ns` is set only while one is due.
+    data: bytes
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    ordering_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedMessage:
+    """One failed delivery. `key` names it: recording it twice changes nothing. Times are nanoseconds since 1970; stores
+    keep those that end in `at_ns` to the microsecond.
+
+    `retry_count` counts the automatic retries that were made. `retry_at_ns` is set only while one is due: the time, or,
+    when a desk is at it, the time until which the others leave it alone. `sent_at_ns` and `sent_message_id` tell of the
+    retry that is out and whose end is not known yet.
+
+    Lineage: `generation` says how often this message was sent again before it failed here, and `origin_id` names its
+    first failure; both are 0 for the first one. `revision` is the newest edit, 0 the original.
     """
 
     message_id: str
@@ -65,7 +93,22 @@ class FailedMessage:
     created_at_ns: int = 0
     retry_at_ns: int | None = None
     retry_success_at_ns: int | None = None
+    failure_class: FailureClass = FailureClass.UNKNOWN
+    fingerprint: str = ""  # of the group it belongs to
+    generation: int = 0
+    origin_id: int = 0
+    revision: int = 0
+    legal_hold: bool = False
+    sent_at_ns: int | None = None
+    sent_message_id: str = ""
+    replay_id: int = 0  # of the replay job that took it
+    version: int = 1  # given by the store: one more with every change
     id: int = 0  # given by the store
+
+    @property
+    def content(self) -> Content:
+        """As it failed; an edit is kept beside it."""
+        return Content(self.data, self.attributes, self.ordering_key)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -76,49 +119,94 @@ class FailedMessage:
         )
         return self.subscription, self.message_id, hashlib.sha256(content.encode()).hexdigest()
 
-    def schedule_retry(self, at_ns: int) -> FailedMessage:
-        """To be retried at `at_ns`. When one was due already, that one was made and has failed."""
+    @property
+    def is_out(self) -> bool:
+        """A retry was sent and nobody knows yet how it ends."""
+        return self.sent_at_ns is not None
+
+    def schedule_retry(self, at_ns: int, error_details: str | None = None) -> FailedMessage:
+        """To be retried at `at_ns`. When one was out, that one has failed, with `error_details`."""
         self._check_change(FailureStatus.QUEUED_FOR_RETRY)
+        changed = replace(self, status=FailureStatus.QUEUED_FOR_RETRY, retry_at_ns=at_ns)
+        return changed._retry_ended(error_details)
+
+    def claim_retry(self, until_ns: int) -> FailedMessage:
+        """A desk is at it; if it dies, another one may be from `until_ns` on."""
+        if self.status is not FailureStatus.QUEUED_FOR_RETRY or self.is_out:
+            raise FailedPrecondition(f"failed message {self.id} is {self.status} and has no retry due")
+        return replace(self, retry_at_ns=until_ns)
+
+    def mark_sent(self, at_ns: int, message_id: str) -> FailedMessage:
+        """The retry is out, as this message."""
+        if self.status is not FailureStatus.QUEUED_FOR_RETRY:
+            raise FailedPrecondition(f"failed message {self.id} is {self.status} and has no retry due")
         return replace(
             self,
-            status=FailureStatus.QUEUED_FOR_RETRY,
-            retry_count=self._retries_made(),
-            retry_at_ns=at_ns,
+            retry_at_ns=None,
+            sent_at_ns=at_ns,
+            sent_message_id=message_id,
+            retry_count=self.retry_count + 1,
         )
 
-    def give_up(self) -> FailedMessage:
+    def give_up(self, error_details: str | None = None) -> FailedMessage:
         """The last retry failed: from now on it waits for a person."""
         self._check_change(FailureStatus.PERMANENT_FAILURE)
-        return replace(
-            self,
-            status=FailureStatus.PERMANENT_FAILURE,
-            retry_count=self._retries_made(),
-            retry_at_ns=None,
-        )
+        changed = replace(self, status=FailureStatus.PERMANENT_FAILURE, retry_at_ns=None)
+        return changed._retry_ended(error_details)
 
     def mark_retry_success(self, at_ns: int) -> FailedMessage:
-        """The automatic retry that was due succeeded."""
+        """The automatic retry succeeded, or there was nothing to retry."""
         self._check_change(FailureStatus.RETRY_SUCCESS)
-        return replace(
-            self,
-            status=FailureStatus.RETRY_SUCCESS,
-            retry_count=self._retries_made(),
-            retry_at_ns=None,
-            retry_success_at_ns=at_ns,
-        )
+        changed = replace(self, status=FailureStatus.RETRY_SUCCESS, retry_at_ns=None, retry_success_at_ns=at_ns)
+        return changed._retry_ended(None)
 
-    def mark_replayed(self, at_ns: int) -> FailedMessage:
+    def mark_replayed(self, at_ns: int, replay_id: int = 0, message_id: str = "") -> FailedMessage:
         """A person sent it again. That is not an automatic retry, so the count stays."""
         self._check_change(FailureStatus.REPLAYED)
-        return replace(self, status=FailureStatus.REPLAYED, retry_at_ns=None, retry_success_at_ns=at_ns)
+        return replace(
+            self,
+            status=FailureStatus.REPLAYED,
+            retry_at_ns=None,
+            retry_success_at_ns=at_ns,
+            sent_at_ns=None,
+            sent_message_id=message_id or self.sent_message_id,
+            replay_id=replay_id or self.replay_id,
+        )
 
-    def _retries_made(self) -> int:
-        was_due = self.status is FailureStatus.QUEUED_FOR_RETRY
-        return self.retry_count + 1 if was_due else self.retry_count
+    def hold(self, on: bool) -> FailedMessage:
+        """Under legal hold it is neither erased nor cleaned up."""
+        return replace(self, legal_hold=on)
+
+    def revise(self) -> FailedMessage:
+        """It has one edit more, which is what is sent from now on."""
+        if not LEGAL_CHANGES[self.status]:
+            raise FailedPrecondition(f"failed message {self.id} is {self.status}: there is nothing left to send")
+        if self.is_out:
+            raise FailedPrecondition(f"failed message {self.id} is out on a retry: wait for its end")
+        return replace(self, revision=self.revision + 1)
+
+    def _retry_ended(self, error_details: str | None) -> FailedMessage:
+        return replace(
+            self,
+            sent_at_ns=None,
+            error_details=self.error_details if error_details is None else bounded_error_details(error_details),
+        )
 
     def _check_change(self, wanted: FailureStatus) -> None:
         if wanted not in LEGAL_CHANGES[self.status]:
             raise FailedPrecondition(f"failed message {self.id} is {self.status} and cannot become {wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """An edit of a failed message, whole. The original is never changed."""
+
+    failure_id: int
+    number: int
+    content: Content
+    author: str
+    comment: str = ""
+    created_at_ns: int = 0
 
 
 def bounded_error_details(text: str) -> str:

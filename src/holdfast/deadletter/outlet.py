@@ -1,0 +1,45 @@
+"""PORT: how the desk sends a message again. Implemented by the transports (local, google)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from holdfast.model.message import Message
+
+
+class Fate(StrEnum):
+    """What became of a message that was sent to a subscription."""
+
+    PENDING = "pending"  # not settled yet
+    ACKED = "acked"
+    DEAD_LETTERED = "dead_lettered"
+    UNKNOWN = "unknown"  # the broker does not tell, as Cloud Pub/Sub, or not any more
+
+
+class Outlet(Protocol):
+    """Topics and subscriptions are named by full path."""
+
+    async def publish(self, topic: str, message: Message) -> str:
+        """To every subscription of the topic. Gives the message id once the broker has it."""
+        ...
+
+    async def publish_to(self, subscription: str, messages: Sequence[Message]) -> Sequence[str]:
+        """To this subscription and no other. Gives their ids once the broker has them, all or none.
+
+        A message whose attribute REPLAY_ID (model/replay_attributes.py) was given before is not sent again: its first
+        id comes back. Only our broker promises that; elsewhere the messages go through the topic
+        `<subscription id>.replay`, which feeds the same consumer, and its dedupe keeps them from being applied twice.
+        Raises NotFound when there is no such subscription.
+        """
+        ...
+
+    async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
+        """What became of messages that `publish_to` gave these ids."""
+        ...
+
+    async def release(self, subscription: str, message_id: str) -> bool:
+        """Lets an ordering key go on that was held at this dead-lettered message, and gives up its place. False when
+        nothing was held."""
+        ...

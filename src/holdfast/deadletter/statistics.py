@@ -1,0 +1,45 @@
+"""PORT and nouns: how failures did over a time, as source of `holdfast failures stats`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.model.failed_message import FailureStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonStatistics:
+    """`recovered` are those that ended as retry_success or replayed. `retries` is the sum of their retry counts."""
+
+    reason: str
+    count: int
+    recovered: int
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Of failures recorded since a time. `median_recovery_seconds` is from recording to recovery; None when nothing
+    recovered. `retried` and `retry_succeeded` are of automatic retries that ended."""
+
+    by_status: Mapping[FailureStatus, int]
+    by_reason: Sequence[ReasonStatistics]
+    retried: int
+    retry_succeeded: int
+    retries_before_success: int
+    median_recovery_seconds: float | None
+    largest_queue: int
+
+
+class StatisticsStore(Protocol):
+    async def count_by_status(self) -> Mapping[FailureStatus, int]:
+        """Of all that is stored, every status named; from counters, whatever their number."""
+        ...
+
+    async def count_by_reason(self) -> Mapping[str, int]:
+        """The same by reason."""
+        ...
+
+    async def statistics(self, since_ns: int) -> Statistics: ...
