@@ -5,6 +5,7 @@ HoldfastError
 │   └── StaleAckIds      exactly-once: these ack ids do not name current deliveries any more
 ├── NotFound             the named thing does not exist
 ├── AlreadyExists        the named thing exists already
+├── Conflict             somebody else has changed it meanwhile
 ├── FailedPrecondition   right request, wrong state
 ├── Unsupported          documented elsewhere, not offered here; names the field
 ├── StorageUnavailable   the store could not do it now; nothing was changed
@@ -49,6 +50,10 @@ class NotFound(HoldfastError):
 
 
 class AlreadyExists(HoldfastError):
+    pass
+
+
+class Conflict(HoldfastError):
     pass
 
 

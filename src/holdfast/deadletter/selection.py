@@ -11,7 +11,7 @@ from holdfast.model.failed_message import FailureStatus
 @dataclass(frozen=True, slots=True)
 class Selection:
     """All that is given must hold; empty means any. `subscription` and `topic` are full paths. Times are nanoseconds
-    since 1970: `since_ns` counts, `until_ns` does not.
+    since 1970: `since_ns` counts, `until_ns` does not. Attempts are deliveries.
 
     `attributes` must be there with just these values. `payload` maps a path within a JSON payload, such as
     `order.lines.0.sku`, to the text of the value there: `17`, `true`, `null`, or a string without its quotes. `text` is

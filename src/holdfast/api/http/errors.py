@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from holdfast.errors import (
     AlreadyExists,
     BadInput,
+    Conflict,
     FailedPrecondition,
     HoldfastError,
     NotFound,
@@ -32,6 +33,7 @@ _STATUS: Mapping[type[HoldfastError], tuple[int, str]] = {
     FailedPrecondition: (400, "FAILED_PRECONDITION"),
     NotFound: (404, "NOT_FOUND"),
     AlreadyExists: (409, "ALREADY_EXISTS"),
+    Conflict: (409, "ABORTED"),
     Unsupported: (501, "UNIMPLEMENTED"),
     StorageUnavailable: (503, "UNAVAILABLE"),
 }

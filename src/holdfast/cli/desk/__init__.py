@@ -1,0 +1,1 @@
+"""The commands of the dead-letter desk: failures, replay, audit."""
