@@ -52,6 +52,11 @@ class FailureStore(Protocol):
         """How many are meant; counting stops at `at_most`."""
         ...
 
+    async def lineage(self, origin_id: int) -> Sequence[int]:
+        """Ids of this failure and of those that the same message met with when it was sent again, as long as they are
+        stored; oldest first, and at most 100."""
+        ...
+
     async def due_for_retry(self, now_ns: int, limit: int) -> Sequence[FailedMessage]:
         """Queued ones whose time has come, the longest due first."""
         ...
