@@ -41,6 +41,7 @@ class DirectCapture:
 
     def _failed_message(self, failed: FailedDelivery) -> FailedMessage:
         """It waits for a person, like every dead letter."""
+        now_ns = self._clock.now_ns()
         message, subscription = failed.delivery.message, storable(failed.delivery.subscription)
         project = project_of(subscription) if subscription.startswith("projects/") else self._project
         return FailedMessage(
@@ -55,5 +56,6 @@ class DirectCapture:
             publish_time_ns=message.publish_time_ns,
             delivery_attempt=failed.delivery.attempt,
             status=FailureStatus.PERMANENT_FAILURE,
-            created_at_ns=self._clock.now_ns(),
+            created_at_ns=now_ns,
+            failed_at_ns=now_ns,
         )

@@ -52,6 +52,7 @@ def failed_message_from(delivery: Delivery, now_ns: int) -> FailedMessage:
         delivery_attempt=_delivery_attempt(told),
         status=FailureStatus.PERMANENT_FAILURE,
         created_at_ns=now_ns,
+        failed_at_ns=min(message.publish_time_ns, LATEST_TIME_NS),
     )
 
 

@@ -22,8 +22,9 @@ class ReasonStatistics:
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """Of failures recorded since a time. `median_recovery_seconds` is from recording to recovery; None when nothing
-    recovered. Detection is from the failed delivery to its record, of those where the first is known: half were recorded
-    within `median_detection_seconds`, 95 of 100 within `p95_detection_seconds`. `retried` and `retry_succeeded` are of automatic retries that ended."""
+    recovered. Detection is from the failed delivery to its record, where the first is known: half were recorded within
+    `median_detection_seconds`, 95 of 100 within `p95_detection_seconds`. `retried` and `retry_succeeded` are of
+    automatic retries that ended."""
 
     by_status: Mapping[FailureStatus, int]
     by_reason: Sequence[ReasonStatistics]

@@ -68,8 +68,9 @@ class Content:
 @dataclass(frozen=True, slots=True)
 class FailedMessage:
     """One failed delivery. `key` names it: recording it twice changes nothing. Times are nanoseconds since 1970; stores
-    keep those that end in `at_ns` to the microsecond. `failed_at_ns` is when the delivery failed for good, by the publish
-    time of the dead letter, and `created_at_ns` when the desk recorded it: what lies between is the time to detection.
+    keep those that end in `at_ns` to the microsecond. `failed_at_ns` is when the delivery failed for good, by the
+    publish time of the dead letter, and `created_at_ns` when the desk recorded it: what lies between is the time to
+    detection.
 
     `retry_count` counts the automatic retries that were made. `retry_at_ns` is set only while one is due: the time, or,
     when a desk is at it, the time until which the others leave it alone. `sent_at_ns` and `sent_message_id` tell of the
