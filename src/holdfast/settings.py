@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.errors import BadInput, SettingError
-from holdfast.model.names import check_project, check_topic
+from holdfast.model.names import check_project, check_subscription, check_topic, subscription_path
 
 Check = Callable[[Any], str | None]  # None when the value is allowed, else what is allowed
 
@@ -65,6 +65,13 @@ def _topic_or_empty(value: str) -> str | None:
     if value.startswith("projects/"):
         return _complaint(check_topic, value, "must be a topic id, or projects/PROJECT/topics/ID")
     return _topic_id(value) if value else None
+
+
+def _subscriptions(value: str) -> str | None:
+    allowed = "must be subscription ids, or projects/PROJECT/subscriptions/ID, separated by commas"
+    names = [name.strip() for name in value.split(",")] if value.strip() else []
+    complaints = (_complaint(check_subscription, subscription_path("any", name), allowed) for name in names)
+    return next(filter(None, complaints), None)
 
 
 def _complaint(check: Callable[[str, str], None], path: str, allowed: str) -> str | None:
@@ -372,6 +379,41 @@ class ConsumerAuthSettings:
 @dataclass(frozen=True, slots=True)
 class DeskSettings:
     failures: str = setting("", "URL of the failure store. Empty: `sqlite:///<data>/failures.db`.")
+    subscriptions: str = setting(
+        "",
+        "Subscriptions of dead letters that the desk reads besides all whose id ends in `.dlq.desk`: ids or full "
+        "paths, separated by commas.",
+        check=_subscriptions,
+    )
+    retry: Sequence[Mapping[str, Any]] = setting(
+        (),
+        "What is retried by itself, as `[[desk.retry]]` tables (JSON in the environment): `reason`, `delays`, `class`, "
+        "`outcome`. docs/desk.md tells them.",
+    )
+    retry_jitter: float = setting(
+        0.2,
+        "Each delay of an automatic retry is longer or shorter by up to this share of it, so that what failed together "
+        "does not return together.",
+        check=_between(0, 1),
+    )
+    retry_per_second: float = setting(
+        100.0, "Automatic retries that are sent in a second, at most.", check=_between(0.01, 100_000)
+    )
+    retry_settle_seconds: float = setting(
+        900.0,
+        "An automatic retry through a broker that does not tell what became of it, such as Cloud Pub/Sub, has "
+        "succeeded when it is not dead-lettered within this time.",
+        check=_between(1, 7 * 86_400),
+    )
+    keep_retry_success_days: float = setting(
+        30.0, "How long the desk keeps what a retry has mended. 0 means for ever.", check=_between(0, 36_500)
+    )
+    keep_replayed_days: float = setting(
+        30.0, "How long it keeps what people have sent again. 0 means for ever.", check=_between(0, 36_500)
+    )
+    keep_permanent_failure_days: float = setting(
+        2557.0, "How long it keeps what failed for good: 7 years. 0 means for ever.", check=_between(0, 36_500)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Which failure was sent again, and which time it was: "<store>.<failure id>.<generation>.<signature>". The desk checks
-# its own signature when the message fails once more. A broker of ours takes each of these once; so does the consumer.
+# Which failure was sent again, which time it was, and which edit of it: deadletter/lineage.py has its form. The desk
+# checks its own signature when the message fails once more. A broker of ours takes each of these once.
 REPLAY_ID = "holdfast-replay-id"
 
 # The id of the message that failed first, for people and their logs. Nothing is decided by it.
