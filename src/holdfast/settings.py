@@ -142,6 +142,12 @@ class BrokerSettings:
         "Newest messages kept in memory over all topics; older ones are read from disk.",
         check=_between(1, 65536),
     )
+    replay_memory_hours: float = setting(
+        24.0,
+        "How long a message that was sent to one subscription alone is remembered: under its replay id it is not sent "
+        "again, and what became of it is told. One that is not settled is remembered for longer.",
+        check=_between(1, 744),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.broker.filters import compile_filter
 from holdfast.broker.log import FailedAttempts, StoredMessage
 from holdfast.broker.ordering import OrderingKeys
 from holdfast.broker.progress import SettledMessages
 from holdfast.broker.topics import TopicLog
-from holdfast.broker.wire import PubsubMessage
+from holdfast.broker.wire import PubsubMessage, is_addressed, is_for
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.model.resources import Subscription
 
@@ -46,6 +47,7 @@ class Backlog:
 
     def __init__(
         self,
+        key: int,
         config: Subscription,
         topic: TopicLog,
         settled: SettledMessages,
@@ -53,6 +55,7 @@ class Backlog:
         is_under_way: Callable[[int], bool],
     ) -> None:
         self.settled = settled
+        self._key = key
         self._topic = topic
         self._clock = clock
         self._is_under_way = is_under_way
@@ -153,15 +156,21 @@ class Backlog:
 
     async def _read_page(self) -> None:
         messages, end = await self._topic.read(self._cursor, PAGE_MESSAGES, PAGE_BYTES)
+        mine = [message for message in messages if is_for(message.body, self._key)]
+        if len(mine) != end - self._cursor:
+            self._settle_gaps(mine, end)
+        self._page.extend(mine)
+        self._cursor = end
+
+    def _settle_gaps(self, messages: Sequence[StoredMessage], end: int) -> None:
+        """What was never committed, was trimmed, or is for another subscription alone."""
         expected = self._cursor
         for message in messages:
-            if message.sequence > expected:  # never committed, or trimmed
+            if message.sequence > expected:
                 self.settle(expected, message.sequence - 1)
             expected = message.sequence + 1
         if expected < end:
             self.settle(expected, end - 1)
-        self._page.extend(messages)
-        self._cursor = end
 
     def _is_deliverable(self, message: StoredMessage) -> bool:
         """For a message that is looked at for the first time, in the order of sequences."""
@@ -171,12 +180,16 @@ class Backlog:
         if self._accepts is None and self._keys is None:
             return sequence not in self.settled.failed
         parsed = PubsubMessage.FromString(message.body)
-        if self._accepts is not None and not self._accepts(parsed.attributes):
+        if not self._lets_through(message, parsed):
             self.settle(sequence, sequence)
             return False
         first = self._keys is None or not parsed.ordering_key or self._keys.admit(parsed.ordering_key, sequence)
         # A failed one has just become the head of its key, and comes when it is due.
         return first and sequence not in self.settled.failed
+
+    def _lets_through(self, message: StoredMessage, parsed: Any) -> bool:
+        """Who addressed a message to this subscription meant it, whatever its filter is for."""
+        return self._accepts is None or is_addressed(message.body) or self._accepts(parsed.attributes)
 
     async def _read_again(self, sequence: int) -> StoredMessage | None:
         """None when it need not be delivered any more. Once it is leased or settled the heap forgets it."""

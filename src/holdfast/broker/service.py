@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from holdfast.broker import limits, wire
+from holdfast.broker.addressed import AddressedMessages
 from holdfast.broker.dead_letter import dead_letter_copy
 from holdfast.broker.leases import Failure, Lease, NoHolder
 from holdfast.broker.log import (
@@ -33,9 +34,10 @@ from holdfast.broker.signing_keys import DEFAULT_KEY_DAYS, SigningKeys
 from holdfast.broker.snapshots import LIFETIME_SECONDS, SHORTEST_LIFETIME_SECONDS, Snapshot, Snapshots
 from holdfast.broker.subscriptions import SubscriptionQueue
 from holdfast.broker.tail_cache import TailCache
-from holdfast.broker.topics import TopicLog
+from holdfast.broker.topics import TopicLog, message_number
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import AlreadyExists, BadInput, FailedPrecondition, NotFound, StaleAckIds
+from holdfast.model.fate import Fate
 from holdfast.model.message import Message
 from holdfast.model.names import DELETED_TOPIC, check_project, check_snapshot
 from holdfast.model.resources import PushConfig, SchemaSettings, Subscription, Topic
@@ -94,7 +96,8 @@ class Broker:
         self.subscriptions_changed = Signal()
         self._log = log
         self._clock = clock
-        self._strict = settings.strict
+        self._settings = settings
+
         self._guard = guard or AddressGuard(LOOPBACK)
         self._cache = TailCache(settings.cache_megabytes * 1_000_000)
         self._timers = Timers(clock)
@@ -104,6 +107,7 @@ class Broker:
         self._snapshots = Snapshots({})
         self.schemas = self._schema_registry({})
         self.signing_keys = SigningKeys(log.commit, clock, key_days)
+        self._addressed = self._addressed_messages({})
         self._policies: dict[str, bytes] = {}
         self._next_key = 1
         self._changing: set[asyncio.Future[Any]] = set()
@@ -130,6 +134,7 @@ class Broker:
         self._snapshots = Snapshots(contents.records)
         self.schemas = self._schema_registry(contents.records)
         self.signing_keys.restore(contents.records)
+        self._addressed = self._addressed_messages(contents.records)
         self._policies = {name: value for (kind, name), value in contents.records.items() if kind == POLICY}
         by_key: dict[int, TopicLog] = {}
         for stored in contents.topics:
@@ -153,6 +158,9 @@ class Broker:
     def _schema_registry(self, records: Mapping[tuple[str, str], bytes]) -> SchemaRegistry:
         return SchemaRegistry(records, self._log.commit, self._clock, commit_deletion=self._commit_schema_deletion)
 
+    def _addressed_messages(self, records: Mapping[tuple[str, str], bytes]) -> AddressedMessages:
+        return AddressedMessages(self._log, self._clock, self._settings.replay_memory_hours, records)
+
     async def close(self) -> None:
         """Everything decided so far is on disk at return. The log itself is its owner's to close."""
         await asyncio.gather(*self._changing, return_exceptions=True)
@@ -161,6 +169,10 @@ class Broker:
         self._timers.stop()
         for error in filter(None, results):
             log.error("a subscription's progress could not be saved", extra={"fields": {"error": str(error)}})
+
+    @property
+    def is_strict(self) -> bool:
+        return self._settings.strict
 
     # Topics.
 
@@ -264,6 +276,18 @@ class Broker:
         encoded = wire.encode(message)
         return (await self.publish(topic, [encoded], len(encoded)))[0].decode()
 
+    @_to_the_end
+    async def publish_to(self, subscription: str, messages: Sequence[bytes], request_bytes: int) -> list[bytes]:
+        """As `publish`, but to this subscription alone: its filter and the topic's schema are not asked. A message with
+        a REPLAY_ID that was given before is not sent again; its first id comes back."""
+        queue = self.queue(subscription)
+        limits.check_publish(messages, request_bytes)
+        return await self._addressed.publish(queue, messages)
+
+    def fates(self, subscription: str, message_ids: Sequence[str]) -> dict[str, Fate]:
+        """What became of messages that `publish_to` gave these ids."""
+        return self._addressed.fates(self.queue(subscription), message_ids)
+
     # Subscriptions.
 
     @_to_the_end
@@ -297,7 +321,7 @@ class Broker:
         return config
 
     def _check_config(self, config: Subscription, before: Subscription | None = None) -> None:
-        limits.check_subscription_config(config, strict=self._strict)
+        limits.check_subscription_config(config, strict=self._settings.strict)
         if config.push and (before is None or config.push != before.push):
             self._guard.check_target(PUSH_ENDPOINT, parse_target(PUSH_ENDPOINT, config.push.endpoint))
 
@@ -460,10 +484,13 @@ class Broker:
 
     async def _dead_letter(self, subscription: Subscription, lease: Lease, failure: Failure) -> None:
         assert subscription.dead_letter is not None  # the queue asks only then
-        copy = dead_letter_copy(subscription, lease, failure, self._strict)
-        encoded = wire.encode(copy)
+        copy = dead_letter_copy(subscription, lease, failure, self._settings.strict)
+        number = message_number(self.queue(subscription.name).topic.key, lease.sequence)
         # Not through publish(): a message at the limits must still fit with the attributes that we add.
-        await self._topic(subscription.dead_letter.topic).publish([encoded], self._clock.now_ns())
+        await self._topic(subscription.dead_letter.topic).publish(
+            [wire.encode(copy)], self._clock.now_ns(), along=lambda _: self._addressed.dead_letter(number)
+        )
+        self._addressed.dead_lettered(number)
 
     # Inside.
 
@@ -531,7 +558,9 @@ class Broker:
         return min(needed)
 
     async def delete_expired(self) -> None:
-        """Snapshots whose time is over, and subscriptions that nobody has used for longer than they allow."""
+        """Snapshots whose time is over, subscriptions that nobody has used for longer than they allow, and what was
+        remembered of addressed messages for long enough."""
+        await self._addressed.forget_old(self.queues)
         now_ns = self._clock.now_ns()
         for snapshot in self._snapshots.expired(now_ns):
             await self.delete_snapshot(snapshot.name)

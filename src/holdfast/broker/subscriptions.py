@@ -91,7 +91,7 @@ class SubscriptionQueue:
         return self._backlog.settled
 
     def _backlog_of(self, progress: Progress) -> Backlog:
-        return Backlog(self.config, self.topic, SettledMessages(progress), self._clock, self._is_under_way)
+        return Backlog(self.key, self.config, self.topic, SettledMessages(progress), self._clock, self._is_under_way)
 
     def _is_under_way(self, sequence: int) -> bool:
         return sequence in self._leases or sequence in self._leaving

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 
-from holdfast.broker.log import Append, MessageLog, StoredMessage
+from holdfast.broker.log import Append, Change, MessageLog, StoredMessage
 from holdfast.broker.tail_cache import TailCache
 from holdfast.broker.wire import stored_bodies
 from holdfast.errors import NotFound, StorageUnavailable
@@ -22,6 +22,10 @@ SEQUENCE_BITS = 40
 
 # StoredMessage(*fields) without a Python call for each message, which would be a fifth of what publishing costs.
 _AS_STORED: Callable[[tuple[int, int, bytes]], StoredMessage] = partial(tuple.__new__, StoredMessage)
+
+
+# Changes that go with a publish, made of the numbers of its messages.
+Along = Callable[[range], Sequence[Change]]
 
 
 def message_number(topic_key: int, sequence: int) -> int:
@@ -48,9 +52,12 @@ class TopicLog:
         self._log = log
         self._cache = cache
 
-    async def publish(self, messages: Sequence[bytes], now_ns: int) -> list[bytes]:
+    async def publish(
+        self, messages: Sequence[bytes], now_ns: int, *, suffix: bytes = b"", along: Along | None = None
+    ) -> list[bytes]:
         """`messages` are serialized PubsubMessages. Gives their ids once all of them are on disk; they become
-        deliverable at that moment."""
+        deliverable at that moment. `suffix` is put behind each stored body. What `along` makes of their numbers is
+        committed with the messages."""
         first = self._next_sequence
         self._next_sequence = end = first + len(messages)
         mine = _Publishing(end)
@@ -58,9 +65,11 @@ class TopicLog:
         numbers = range(message_number(self.key, first), message_number(self.key, end))
         ids = [b"%d" % number for number in numbers]
         bodies = stored_bodies(messages, ids, now_ns)
+        if suffix:
+            bodies = [body + suffix for body in bodies]
         stored = list(map(_AS_STORED, zip(range(first, end), repeat(now_ns), bodies, strict=False)))
         try:
-            await self._log.commit([Append(self.key, stored)])
+            await self._log.commit([Append(self.key, stored), *(along(numbers) if along else ())])
         except asyncio.CancelledError:
             self._spawn(self._finish_undecided(mine))
             raise

@@ -31,6 +31,7 @@ _RECEIVED = b"\x0a"  # PullResponse.received_messages = 1, and StreamingPullResp
 _ACK_ID = b"\x0a"  # ReceivedMessage.ack_id = 1
 _MESSAGE = b"\x12"  # ReceivedMessage.message = 2
 _ATTEMPT = b"\x18"  # ReceivedMessage.delivery_attempt = 3
+_ADDRESS = 100_000 << 3 | 1  # a field of our own behind PubsubMessage's: 8 bytes, which clients skip
 
 
 def varint(value: int) -> bytes:
@@ -47,6 +48,8 @@ def varint(value: int) -> bytes:
 # Lengths are mostly short, and several are written for each message.
 _VARINTS: list[bytes] = []
 _VARINTS += [varint(value) for value in range(1 << 12)]
+
+_ADDRESS_TAG = varint(_ADDRESS)
 
 
 def encoded_publish_time(when_ns: int) -> bytes:
@@ -66,6 +69,24 @@ def stored_bodies(messages: Sequence[bytes], ids: Sequence[bytes], publish_time_
             for message, one in zip(messages, ids, strict=True)
         ]
     return [message + before_id + one for message, one in zip(messages, ids, strict=True)]
+
+
+# A stored body ends with its id, digits and at least 13 of them. Only the broker can put anything behind it, so that
+# nobody else can write an address: what a publisher writes comes before the id.
+
+
+def address_suffix(subscription_key: int) -> bytes:
+    """Put behind a stored body, it says that the message is for this subscription alone."""
+    return _ADDRESS_TAG + subscription_key.to_bytes(8, "little")
+
+
+def is_for(body: bytes, subscription_key: int) -> bool:
+    """A stored body that is not addressed is for everybody. Keys are far below 2**56: an address ends with a zero."""
+    return body[-1] != 0 or body.endswith(address_suffix(subscription_key))
+
+
+def is_addressed(body: bytes) -> bool:
+    return body[-1] == 0 and body[-8 - len(_ADDRESS_TAG) : -8] == _ADDRESS_TAG
 
 
 def publish_response(ids: Sequence[bytes]) -> bytes:

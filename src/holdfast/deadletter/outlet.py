@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Protocol
 
+from holdfast.model.fate import Fate
 from holdfast.model.message import Message
 
-
-class Fate(StrEnum):
-    """What became of a message that was sent to a subscription."""
-
-    PENDING = "pending"  # not settled yet
-    ACKED = "acked"
-    DEAD_LETTERED = "dead_lettered"
-    UNKNOWN = "unknown"  # the broker does not tell, as Cloud Pub/Sub, or not any more
+__all__ = ["Fate", "Outlet"]
 
 
 class Outlet(Protocol):

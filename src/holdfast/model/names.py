@@ -16,6 +16,10 @@ DELETED_TOPIC = "_deleted-topic_"
 DEAD_LETTER_SUFFIX = ".dlq"
 DESK_SUFFIX = ".dlq.desk"
 
+# Where a broker cannot send to subscription "<id>" alone, topic "<id>.replay" with one subscription of the same name
+# feeds the same consumer.
+REPLAY_SUFFIX = ".replay"
+
 
 def topic_path(project: str, topic: str) -> str:
     """Takes a topic id or a full path and gives the path."""
@@ -36,12 +40,33 @@ def desk_subscription(subscription: str) -> str:
     return subscription_path(project_of(subscription), short_id(subscription) + DESK_SUFFIX)
 
 
+def replay_topic(subscription: str) -> str:
+    """The topic that leads to the consumer of `subscription` alone. Both are full paths."""
+    return topic_path(project_of(subscription), short_id(subscription) + REPLAY_SUFFIX)
+
+
+def replay_subscription(subscription: str) -> str:
+    """The subscription of that topic. Both are full paths."""
+    return subscription + REPLAY_SUFFIX
+
+
+def original_subscription(subscription: str) -> str:
+    """Of "<id>.replay" it is "<id>", of any other itself. A full path or a short id, and so is what it gives."""
+    return subscription.removesuffix(REPLAY_SUFFIX)
+
+
 def short_id(path: str) -> str:
     return path.rsplit("/", 1)[-1]
 
 
 def project_of(path: str) -> str:
     return path.split("/", 2)[1]
+
+
+def is_subscription(path: str) -> bool:
+    """Whether it has the form of a subscription's path."""
+    parts = path.split("/", 3)
+    return len(parts) == 4 and (parts[0], parts[2]) == ("projects", "subscriptions")
 
 
 def check_project(field: str, value: str) -> None:

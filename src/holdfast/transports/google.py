@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Self, TypeVar
 
 import grpc
-from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
@@ -26,14 +25,14 @@ from holdfast.backoff import backoff_seconds
 from holdfast.broker.wire import encode
 from holdfast.broker.wire_resources import subscription_to_pb
 from holdfast.clock import NANOSECONDS
+from holdfast.model.fate import Fate
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import Subscription
 from holdfast.transports.ack_ids import requests_for, whole_seconds
+from holdfast.transports.calls import CALL_SECONDS, AckIdsFailed, NoAnswerInTime, translated
+from holdfast.transports.google_outlet import GoogleOutlet
 
 T = TypeVar("T")
-
-# The clients' own retries go on for minutes; here a call fails in reasonable time and its caller decides.
-CALL_SECONDS = 20.0
 
 # To a broker that is not Google's cloud, for which the client library brings its own.
 CHANNEL_OPTIONS = [
@@ -44,9 +43,7 @@ CHANNEL_OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 5_000),
 ]
 
-# Exactly-once delivery: an error's details say for each ack id whether it may still succeed.
-ACK_IDS_FAILED = "EXACTLY_ONCE_ACKID_FAILURE"
-MAY_SUCCEED = "TRANSIENT_FAILURE"
+# Exactly-once delivery: acks that may still succeed are sent again.
 ACK_TRIES = 5
 SHORTEST_ACK_PAUSE_SECONDS = 0.1
 LONGEST_ACK_PAUSE_SECONDS = 2.0
@@ -60,9 +57,11 @@ _StreamingPullResponse: Any = pubsub.StreamingPullResponse.pb()
 
 
 class GoogleTransport:
-    def __init__(self, publisher: PublisherAsyncClient, subscriber: SubscriberAsyncClient) -> None:
+    def __init__(self, publisher: PublisherAsyncClient, subscriber: SubscriberAsyncClient, address: str = "") -> None:
+        """`address` is the broker's HOST:PORT where it is not Cloud Pub/Sub."""
         self._publisher = publisher
         self._subscriber = subscriber
+        self._outlet = GoogleOutlet(publisher, subscriber, address)
         transport: Any = subscriber.transport
         channel = transport.grpc_channel
         self._pull = _unary(channel, "Pull", _PullRequest, _PullResponse)
@@ -90,6 +89,7 @@ class GoogleTransport:
                     channel=grpc.aio.insecure_channel(emulator_host, options=CHANNEL_OPTIONS)
                 )
             ),
+            emulator_host,
         )
 
     @classmethod
@@ -116,16 +116,29 @@ class GoogleTransport:
 
     async def publish(self, topic: str, message: Message) -> str:
         wrapped = pubsub.PubsubMessage.deserialize(encode(message))
-        response = await _translated(
+        response = await translated(
             self._publisher.publish(topic=topic, messages=[wrapped], retry=None, timeout=CALL_SECONDS)
         )
         return str(response.message_ids[0])
+
+    # As an outlet.
+
+    async def publish_to(self, subscription: str, messages: Sequence[Message]) -> Sequence[str]:
+        return await self._outlet.publish_to(subscription, messages)
+
+    async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
+        return await self._outlet.fates(subscription, message_ids)
+
+    async def release(self, subscription: str, message_id: str) -> bool:
+        return await self._outlet.release(subscription, message_id)
+
+    # Receiving.
 
     async def receive(self, subscription: str, max_messages: int, wait_seconds: float) -> Sequence[Delivery]:
         request = _PullRequest(subscription=subscription, max_messages=max_messages)
         try:
             response = await self._called(self._pull, request, wait_seconds)
-        except _NoAnswerInTime:
+        except NoAnswerInTime:
             return []
         return _deliveries(subscription, response.received_messages)
 
@@ -142,7 +155,7 @@ class GoogleTransport:
         )
         call = self._streaming_pull(metadata=_routing(subscription))
         try:
-            await _translated(_begun(call, first))
+            await translated(_begun(call, first))
             yield GoogleStream(subscription, call)
         finally:
             call.cancel()
@@ -161,7 +174,7 @@ class GoogleTransport:
         for attempt in range(1, ACK_TRIES + 1):
             try:
                 await self._called(self._acknowledge, _AcknowledgeRequest(subscription=subscription, ack_ids=ack_ids))
-            except _AckIdsFailed as failed:
+            except AckIdsFailed as failed:
                 stale += failed.for_good
                 ack_ids = failed.for_now
             else:
@@ -183,14 +196,15 @@ class GoogleTransport:
                 subscription=subscription, ack_ids=ack_ids, ack_deadline_seconds=seconds
             )
             # They are over, which is what a nack wants and an extension cannot help; or they will be, by themselves.
-            with suppress(_AckIdsFailed):
+            with suppress(AckIdsFailed):
                 await self._called(self._modify_ack_deadline, request)
 
     async def _called(self, method: Any, request: Any, seconds: float | None = None) -> Any:
         timeout = CALL_SECONDS if seconds is None else seconds
-        return await _translated(method(request, timeout=timeout, metadata=_routing(request.subscription)))
+        return await translated(method(request, timeout=timeout, metadata=_routing(request.subscription)))
 
     async def close(self) -> None:
+        await self._outlet.close()
         await self._publisher.transport.close()  # type: ignore[no-untyped-call]
         await self._subscriber.transport.close()  # type: ignore[no-untyped-call]
 
@@ -203,7 +217,7 @@ class GoogleStream:
 
     async def receive(self) -> Sequence[Delivery]:
         while True:
-            response = await _translated(self._call.read())
+            response = await translated(self._call.read())
             if response is grpc.aio.EOF:
                 raise errors.StorageUnavailable("the broker ended the stream")
             if response.HasField("subscription_properties"):
@@ -248,53 +262,9 @@ def _message(parsed: Any) -> Message:
     )
 
 
-class _NoAnswerInTime(errors.StorageUnavailable):
-    pass
-
-
-class _AckIdsFailed(errors.HoldfastError):
-    """Some of a call's ack ids; the others succeeded."""
-
-    def __init__(self, why_by_ack_id: Mapping[str, str]) -> None:
-        super().__init__(f"{len(why_by_ack_id)} ack ids failed")
-        self.for_now = [ack_id for ack_id, why in why_by_ack_id.items() if why.startswith(MAY_SUCCEED)]
-        self.for_good = [ack_id for ack_id, why in why_by_ack_id.items() if not why.startswith(MAY_SUCCEED)]
-
-
 async def _created(call: Awaitable[Any]) -> bool:
     try:
-        await _translated(call)
+        await translated(call)
     except errors.AlreadyExists:
         return False
     return True
-
-
-async def _translated(call: Awaitable[T]) -> T:
-    """gRPC's errors become ours, whether google.api_core has seen them before or not."""
-    try:
-        return await call
-    except exceptions.GoogleAPICallError as error:
-        raise _as_ours(error) from error
-    except grpc.aio.AioRpcError as error:
-        raise _as_ours(exceptions.from_grpc_error(error)) from error  # type: ignore[no-untyped-call]
-
-
-def _as_ours(error: exceptions.GoogleAPICallError) -> errors.HoldfastError:
-    """Whatever may pass by itself is StorageUnavailable."""
-    if error.reason == ACK_IDS_FAILED:
-        return _AckIdsFailed(error.metadata or {})
-    match error:
-        case exceptions.DeadlineExceeded():
-            return _NoAnswerInTime("the broker did not answer in time")
-        case exceptions.NotFound():
-            return errors.NotFound(error.message)
-        case exceptions.AlreadyExists():
-            return errors.AlreadyExists(error.message)
-        case exceptions.FailedPrecondition():
-            return errors.FailedPrecondition(error.message)
-        case exceptions.InvalidArgument():
-            return errors.BadInput("request", error.message)
-        case exceptions.Forbidden() | exceptions.Unauthorized():
-            return errors.Misconfigured(error.message)
-        case _:
-            return errors.StorageUnavailable(f"the broker did not answer: {error.message}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from holdfast.broker.leases import Lease
 from holdfast.broker.service import Broker
 from holdfast.broker.streams import Batch, Properties, PullStream
-from holdfast.broker.wire import decode
+from holdfast.broker.wire import decode, encode
 from holdfast.errors import AlreadyExists, StaleAckIds, StorageUnavailable
+from holdfast.model.fate import Fate
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import Subscription, Topic
 from holdfast.transports.ack_ids import ack_ids_by_subscription, whole_seconds
@@ -35,6 +36,21 @@ class LocalTransport:
 
     async def publish(self, topic: str, message: Message) -> str:
         return await self._broker.publish_message(topic, message)
+
+    # As an outlet.
+
+    async def publish_to(self, subscription: str, messages: Sequence[Message]) -> Sequence[str]:
+        encoded = [encode(message) for message in messages]
+        ids = await self._broker.publish_to(subscription, encoded, sum(map(len, encoded)))
+        return [message_id.decode() for message_id in ids]
+
+    async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
+        return self._broker.fates(subscription, message_ids)
+
+    async def release(self, subscription: str, message_id: str) -> bool:
+        return False
+
+    # Receiving.
 
     async def receive(self, subscription: str, max_messages: int, wait_seconds: float) -> Sequence[Delivery]:
         config = self._broker.get_subscription(subscription)

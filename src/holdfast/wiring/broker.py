@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from starlette.routing import Route
 
+from holdfast.api.http import deliveries as deliveries_api
 from holdfast.api.http import metrics as metrics_api
 from holdfast.api.http import openid
 from holdfast.api.http import push_status as push_status_api
@@ -56,7 +57,11 @@ async def running_broker_part(
         push = PushDelivery(broker, client, tokens, issuer, settings.push, clock, strict=settings.broker.strict)
         registry = MetricsRegistry()
         registry.register(lambda: push_metrics(push.status(), clock.now_ns()))
-        routes = [*push_status_api.routes(push.status, clock), *metrics_api.routes(registry)]
+        routes = [
+            *push_status_api.routes(push.status, clock),
+            *deliveries_api.routes(broker),
+            *metrics_api.routes(registry),
+        ]
         own_routes = [*routes, *openid.routes(broker.signing_keys, lambda: issuer)]
         server = PubsubServer(broker, extra_routes=own_routes)
         await server.serve(*ports)

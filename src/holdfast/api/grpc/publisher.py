@@ -12,6 +12,8 @@ from holdfast.api.grpc.paging import page_of
 from holdfast.broker.service import Broker
 from holdfast.broker.wire import publish_response, split_publish_request
 from holdfast.broker.wire_resources import PbTopic, changed_topic, topic_from_pb, topic_to_pb
+from holdfast.errors import BadInput
+from holdfast.model.names import is_subscription
 
 SERVICE = "google.pubsub.v1.Publisher"
 
@@ -74,5 +76,11 @@ class Publisher:
         return Empty()
 
     async def publish(self, request: bytes) -> bytes:
-        topic, messages = split_publish_request(request)
-        return publish_response(await self._broker.publish(topic, messages, len(request)))
+        """A subscription in the topic's place is sent the messages alone: an addition of ours, which Cloud Pub/Sub
+        refuses as a strict broker does."""
+        name, messages = split_publish_request(request)
+        if is_subscription(name) and not self._broker.is_strict:
+            return publish_response(await self._broker.publish_to(name, messages, len(request)))
+        if is_subscription(name):
+            raise BadInput("topic", f"{name[:300]!r} is a subscription, and a topic is needed")
+        return publish_response(await self._broker.publish(name, messages, len(request)))

@@ -38,6 +38,10 @@ class Names:
 
     project: str
 
+    @classmethod
+    def new(cls) -> Names:
+        return cls(f"projects/test-{uuid.uuid4().hex}")
+
     @property
     def topic(self) -> str:
         return self.other_topic("orders")
@@ -74,7 +78,7 @@ class TransportContract:
 
     @pytest.fixture
     def names(self) -> Names:
-        return Names(f"projects/test-{uuid.uuid4().hex}")
+        return Names.new()
 
     @pytest.fixture
     async def ready(self, transport: Transport, names: Names) -> Names:

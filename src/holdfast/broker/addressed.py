@@ -1,0 +1,131 @@
+"""Messages for one subscription alone: sent once for each REPLAY_ID, and asked after later.
+
+They are appended to the topic's log as all messages are, with an address behind the stored body (wire.py); the other
+subscriptions of the topic settle them unseen (backlog.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from holdfast.broker.log import Change, MessageLog
+from holdfast.broker.sent import NO_REPLAY_ID, Sent, SentMessages, digest_of
+from holdfast.broker.subscriptions import SubscriptionQueue
+from holdfast.broker.topics import SEQUENCE_BITS
+from holdfast.broker.wire import PubsubMessage, address_suffix
+from holdfast.clock import NANOSECONDS, Clock
+from holdfast.errors import FailedPrecondition
+from holdfast.model.fate import Fate
+from holdfast.model.replay_attributes import REPLAY_ID
+
+# Forgotten with one commit, so that publishers do not wait for the end of a large replay.
+STEP = 1000
+
+_SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+
+
+class AddressedMessages:
+    def __init__(
+        self, log: MessageLog, clock: Clock, memory_hours: float, records: Mapping[tuple[str, str], bytes]
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._memory_ns = round(memory_hours * 3600 * NANOSECONDS)
+        self._sent = SentMessages(records)
+        self._under_way: dict[bytes, asyncio.Future[None]] = {}  # by digest
+
+    async def publish(self, queue: SubscriptionQueue, messages: Sequence[bytes]) -> list[bytes]:
+        """`messages` are serialized PubsubMessages. Gives their ids once they are on disk; for one whose REPLAY_ID was
+        there before, the first id."""
+        if queue.config.detached:
+            raise FailedPrecondition(f"subscription {queue.config.name} is detached from its topic")
+        digests = [digest_of(queue.key, _replay_id(message)) for message in messages]
+        while others := [self._under_way[digest] for digest in digests if digest in self._under_way]:
+            await asyncio.wait(others)  # how that ends decides what is new here
+        fresh = self._fresh(digests)
+        ids: list[bytes] = []
+        if fresh:
+            ids = await self._append(queue, [messages[at] for at in fresh], [digests[at] for at in fresh])
+        given = dict(zip(fresh, ids, strict=True))
+        return [given[at] if at in given else self._first_id(digest) for at, digest in enumerate(digests)]
+
+    def _first_id(self, digest: bytes) -> bytes:
+        number = self._sent.under(digest)
+        assert number is not None  # else it would have been fresh
+        return b"%d" % number
+
+    def _fresh(self, digests: Sequence[bytes]) -> list[int]:
+        """The places of those to be sent: of several with one REPLAY_ID the first, if there was none before."""
+        seen: set[bytes] = set()
+        fresh: list[int] = []
+        for at, digest in enumerate(digests):
+            if digest == NO_REPLAY_ID or (digest not in seen and self._sent.under(digest) is None):
+                fresh.append(at)
+                seen.add(digest)
+        return fresh
+
+    async def _append(
+        self, queue: SubscriptionQueue, messages: Sequence[bytes], digests: Sequence[bytes]
+    ) -> list[bytes]:
+        done = asyncio.get_running_loop().create_future()
+        named = [digest for digest in digests if digest != NO_REPLAY_ID]
+        self._under_way |= dict.fromkeys(named, done)
+        now_ns = self._clock.now_ns()
+
+        def remembered(numbers: range) -> list[Change]:
+            return [Sent(now_ns, queue.key, numbers.start, digests).saved()]
+
+        try:
+            suffix = address_suffix(queue.key)
+            ids = await queue.topic.publish(messages, now_ns, suffix=suffix, along=remembered)
+            self._sent.put(Sent(now_ns, queue.key, int(ids[0]), digests))
+        finally:
+            for digest in named:
+                del self._under_way[digest]
+            done.set_result(None)
+        return ids
+
+    # What became of them.
+
+    def fates(self, queue: SubscriptionQueue, message_ids: Sequence[str]) -> dict[str, Fate]:
+        return {message_id: self._fate(queue, message_id) for message_id in message_ids}
+
+    def _fate(self, queue: SubscriptionQueue, message_id: str) -> Fate:
+        number = int(message_id) if message_id.isascii() and message_id.isdecimal() and len(message_id) < 20 else 0
+        sent = self._sent.of(number)
+        if sent is None or sent.subscription_key != queue.key:
+            return Fate.UNKNOWN
+        if self._sent.is_dead_lettered(number):
+            return Fate.DEAD_LETTERED
+        if number & _SEQUENCE_MASK not in queue.settled:
+            return Fate.PENDING
+        # Past the retention it may have been settled because of that, without anybody having seen it.
+        retention_ns = round(queue.config.message_retention_seconds * NANOSECONDS)
+        return Fate.ACKED if self._clock.now_ns() - sent.at_ns <= retention_ns else Fate.UNKNOWN
+
+    def dead_letter(self, number: int) -> list[Change]:
+        """To be committed with the dead letter of this message; `dead_lettered` is said afterwards."""
+        return self._sent.dead_letter(number)
+
+    def dead_lettered(self, number: int) -> None:
+        self._sent.dead_lettered(number)
+
+    # Forgetting.
+
+    async def forget_old(self, queues: Sequence[SubscriptionQueue]) -> None:
+        """What is older than it is remembered, unless it still waits for its end."""
+        by_key = {queue.key: queue for queue in queues}
+        old = [sent for sent in self._sent.before(self._clock.now_ns() - self._memory_ns) if _is_over(sent, by_key)]
+        for start in range(0, len(old), STEP):
+            await self._log.commit(self._sent.forget(old[start : start + STEP]))
+
+
+def _replay_id(message: bytes) -> str:
+    found: str = PubsubMessage.FromString(message).attributes.get(REPLAY_ID, "")
+    return found
+
+
+def _is_over(sent: Sent, queues: Mapping[int, SubscriptionQueue]) -> bool:
+    queue = queues.get(sent.subscription_key)
+    return queue is None or all(number & _SEQUENCE_MASK in queue.settled for number in sent.numbers)

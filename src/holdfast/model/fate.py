@@ -1,0 +1,12 @@
+"""What became of a message that was sent to one subscription alone."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Fate(StrEnum):
+    PENDING = "pending"  # not settled yet
+    ACKED = "acked"
+    DEAD_LETTERED = "dead_lettered"
+    UNKNOWN = "unknown"  # the broker does not tell, as Cloud Pub/Sub, or not any more
