@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.clock import Clock
 from holdfast.deadletter.audit import Action
 from holdfast.deadletter.groups import Comment, Group, GroupFilter, GroupPage, GroupState
+from holdfast.deadletter.redaction import HIDDEN, Redaction
 from holdfast.deadletter.selecting import read_time
+from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
 from holdfast.errors import BadInput, Conflict, NotFound
 from holdfast.model.names import check_subscription, subscription_path
 
 # How far back the counts by hour go, where nobody says: a week of 168 numbers.
 DEFAULT_SINCE = "7d"
+
+# One would do, if each quoted its own value; another's may be there by chance.
+MEMBERS_LOOKED_AT = 20
 
 # Somebody else may be changing the same group just now; more often than this it is not chance.
 TRIES = 5
@@ -57,6 +62,15 @@ class Grouping:
             await self._store.counts_by_hour(fingerprint, since_ns),
             await self._store.comments(fingerprint),
         )
+
+    async def shown(self, group: Group, redaction: Redaction) -> Group:
+        """Without what is redacted in its example. All members have that text in common, so whichever of them are
+        left tell what is hidden in it; without any, all of it is."""
+        if not redaction:
+            return group
+        members = (await self._store.list(Selection(fingerprint=group.fingerprint), MEMBERS_LOOKED_AT)).failures
+        contents = [member.content for member in members]
+        return replace(group, example=redaction.text(group.example, *contents) if contents else HIDDEN)
 
     # Acting. `version` is the one that is meant; without it the newest.
 

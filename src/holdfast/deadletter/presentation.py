@@ -1,24 +1,31 @@
-"""What the desk has as JSON, the same in the API and on the command line."""
+"""What the desk has as JSON, the same in the API and on the command line. Failed messages become JSON nowhere else, so
+that what is redacted is hidden everywhere."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.deadletter.audit import Entry, Verdict
 from holdfast.deadletter.browsing import Found
+from holdfast.deadletter.edits.document import PAYLOAD_FORMS, document_of
 from holdfast.deadletter.grouping import FoundGroup
 from holdfast.deadletter.groups import Comment, Group
 from holdfast.deadletter.payload import read_payload
+from holdfast.deadletter.redaction import HIDDEN, Redaction
 from holdfast.deadletter.reporting import Processed, Promise, Report
 from holdfast.deadletter.statistics import ReasonStatistics
-from holdfast.model.failed_message import FailedMessage, Revision
+from holdfast.model.exact_json import dump_exact_json, plain
+from holdfast.model.failed_message import Content, FailedMessage, Revision
+from holdfast.model.json_pointer import format_pointer
 from holdfast.model.timestamps import format_rfc3339
 
 
-def failure_to_json(failure: FailedMessage, payload: bool) -> dict[str, Any]:
-    """`payload` adds what was carried: `data` in base64, `text` if it is UTF-8, `json` if it is JSON."""
-    shown = {
+def failure_to_json(failure: FailedMessage, payload: bool, redaction: Redaction) -> dict[str, Any]:
+    """`payload` adds what was carried: `data` in base64, `text` if it is UTF-8, `json` if it is JSON. What is hidden
+    is named by `redacted`, and a payload that has some of it is shown without `data`."""
+    return {
         "id": failure.id,
         "messageId": failure.message_id,
         "subscription": failure.subscription,
@@ -26,12 +33,10 @@ def failure_to_json(failure: FailedMessage, payload: bool) -> dict[str, Any]:
         "failureReason": failure.failure_reason,
         "failureClass": str(failure.failure_class),
         "group": failure.fingerprint,
-        "errorDetails": failure.error_details,
+        "errorDetails": redaction.text(failure.error_details, failure.content),
         "retryCount": failure.retry_count,
         "status": str(failure.status),
         "deliveryAttempt": failure.delivery_attempt,
-        "attributes": dict(failure.attributes),
-        "orderingKey": failure.ordering_key,
         "publishTime": _time(failure.publish_time_ns),
         "createdAt": _time(failure.created_at_ns),
         "retryAt": _time(failure.retry_at_ns),
@@ -45,8 +50,28 @@ def failure_to_json(failure: FailedMessage, payload: bool) -> dict[str, Any]:
         "revision": failure.revision,
         "legalHold": failure.legal_hold,
         "version": failure.version,
+        **content_to_json(failure.content, payload, redaction),
     }
-    return shown | payload_to_json(failure.data) if payload else shown
+
+
+def content_to_json(content: Content, payload: bool, redaction: Redaction) -> dict[str, Any]:
+    hidden = redaction.hidden_paths(document_of(content)) if redaction else []
+    if not hidden:
+        told = {"attributes": dict(content.attributes), "orderingKey": content.ordering_key}
+        return told | payload_to_json(content.data) if payload else told
+    shown = redaction.document(document_of(content))
+    told = {"attributes": shown["attributes"], "orderingKey": shown["orderingKey"]}
+    told["redacted"] = [format_pointer(path) for path in hidden]
+    if not payload:
+        return told
+    hides_payload = any(path[0] in PAYLOAD_FORMS for path in hidden)
+    return told | (_hidden_payload(shown) if hides_payload else payload_to_json(content.data))
+
+
+def _hidden_payload(shown: Mapping[str, Any]) -> dict[str, Any]:
+    if "json" in shown:
+        return {"text": dump_exact_json(shown["json"]), "json": plain(shown["json"])}
+    return {"text": HIDDEN}
 
 
 def payload_to_json(data: bytes) -> dict[str, Any]:
@@ -59,19 +84,19 @@ def payload_to_json(data: bytes) -> dict[str, Any]:
     return shown
 
 
-def revision_to_json(revision: Revision) -> dict[str, Any]:
+def revision_to_json(revision: Revision, redaction: Redaction) -> dict[str, Any]:
     """Without what it holds: that is shown with the edit itself."""
     return {
         "number": revision.number,
         "author": revision.author,
-        "comment": revision.comment,
+        "comment": redaction.text(revision.comment, revision.content),
         "createdAt": _time(revision.created_at_ns),
     }
 
 
-def found_to_json(found: Found) -> dict[str, Any]:
-    return failure_to_json(found.failure, payload=True) | {
-        "revisions": [revision_to_json(revision) for revision in found.revisions],
+def found_to_json(found: Found, redaction: Redaction) -> dict[str, Any]:
+    return failure_to_json(found.failure, payload=True, redaction=redaction) | {
+        "revisions": [revision_to_json(revision, redaction) for revision in found.revisions],
         "lineage": list(found.lineage),
     }
 

@@ -35,6 +35,7 @@ _SHOWN = {
     "deliveryAttempt": integer("How often it was delivered; 0 where nobody told"),
     "attributes": map_of(text()),
     "orderingKey": text(),
+    "redacted": list_of(text(), "What is hidden of it, as JSON Pointers; absent where nothing is"),
     "publishTime": or_null(time("Of the message that failed")),
     "createdAt": or_null(time("When it was recorded")),
     "retryAt": or_null(time("When its next retry is due")),
@@ -51,14 +52,14 @@ _SHOWN = {
 }
 
 _PAYLOAD = {
-    "data": text("The payload in base64", contentEncoding="base64"),
+    "data": text("The payload in base64; absent where some of it is redacted", contentEncoding="base64"),
     "text": text("The payload, where it is UTF-8"),
     "json": anything("The payload, where it is JSON"),
 }
 
 _REVISION = {"number": integer(), "author": text(), "comment": text(), "createdAt": or_null(time())}
 
-FAILURE = record(_SHOWN, title="Failure")
+FAILURE = record(_SHOWN, title="Failure", optional=("redacted",))
 
 WHOLE_FAILURE = record(
     {
@@ -68,7 +69,7 @@ WHOLE_FAILURE = record(
         "lineage": list_of(integer(), "The failures that this message met with, oldest first"),
     },
     title="WholeFailure",
-    optional=("text", "json"),
+    optional=("redacted", "data", "text", "json"),
 )
 
 EXAMPLE: dict[str, Any] = {

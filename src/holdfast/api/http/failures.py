@@ -24,22 +24,26 @@ from holdfast.api.http.failure_schemas import EXAMPLE, FAILURE, FAILURE_ID, WHOL
 from holdfast.api.http.report_schemas import REPORT
 from holdfast.api.http.requests import query
 from holdfast.api.http.selecting import SELECTION_PARAMETERS, selection_pairs
+from holdfast.api.http.sight import REVEAL, redaction_for
 from holdfast.deadletter.browsing import COUNTED_AT_MOST, Browsing
 from holdfast.deadletter.presentation import failure_to_json, found_to_json, report_to_json
 from holdfast.deadletter.reporting import DEFAULT_SINCE, Reporting
+from holdfast.deadletter.sight import Sight
 from holdfast.errors import NotFound
 
 _COUNTS = map_of(integer(), "How many are stored with each status")
 
 
-def routes(browsing: Browsing, reporting: Reporting) -> list[ApiRoute]:
+def routes(browsing: Browsing, reporting: Reporting, sight: Sight) -> list[ApiRoute]:
     async def list_failures(request: Request) -> Response:
+        redaction = await redaction_for(request, sight)
         selection = browsing.selection_from_query(selection_pairs(request))
+        redaction.check_selection(selection)
         page = await browsing.list_failures(selection, *paging(request))
         count = await browsing.count(selection)
         return JSONResponse(
             {
-                "failures": [failure_to_json(failure, payload=False) for failure in page.failures],
+                "failures": [failure_to_json(failure, False, redaction) for failure in page.failures],
                 "nextPageToken": page.next_page_token,
                 "count": count.number,
                 "countIsExact": count.is_exact,
@@ -48,7 +52,8 @@ def routes(browsing: Browsing, reporting: Reporting) -> list[ApiRoute]:
         )
 
     async def get_failure(request: Request) -> Response:
-        return JSONResponse(found_to_json(await browsing.find(failure_id(request))))
+        redaction = await redaction_for(request, sight)
+        return JSONResponse(found_to_json(await browsing.find(failure_id(request)), redaction))
 
     async def get_statistics(request: Request) -> Response:
         since = query(request, ("since",)).get("since", DEFAULT_SINCE)
@@ -75,7 +80,7 @@ _LIST = Operation(
     "Failed messages, newest first",
     "All that is given must hold. Pages go on right after the last one, whatever is recorded in between.",
     tag="failures",
-    parameters=(*SELECTION_PARAMETERS, *PAGING),
+    parameters=(*SELECTION_PARAMETERS, *PAGING, REVEAL),
     answer=Answer(
         record(
             {
@@ -96,20 +101,20 @@ _LIST = Operation(
             "counts": {"queued_for_retry": 0, "permanent_failure": 1, "retry_success": 0, "replayed": 0},
         },
     ),
-    errors=(400,),
+    errors=(400, 403),
 )
 
 _GET = Operation(
     "One failed message whole, with its payload",
     tag="failures",
-    parameters=(FAILURE_ID,),
+    parameters=(FAILURE_ID, REVEAL),
     answer=Answer(
         WHOLE_FAILURE,
         "The failure",
         example=EXAMPLE
         | {"data": "eyJ0cyI6MX0=", "text": '{"ts":1}', "json": {"ts": 1}, "revisions": [], "lineage": [42]},
     ),
-    errors=(404,),
+    errors=(403, 404),
 )
 
 _STATISTICS = Operation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -29,9 +30,11 @@ from holdfast.api.http.describing import (
 )
 from holdfast.api.http.errors import Endpoint, paging
 from holdfast.api.http.requests import actor_of, expected_version, json_object, query, string
+from holdfast.api.http.sight import REVEAL, redaction_for
 from holdfast.deadletter.grouping import DEFAULT_SINCE, Grouping
 from holdfast.deadletter.groups import Group, GroupState
 from holdfast.deadletter.presentation import comment_to_json, found_group_to_json, group_to_json
+from holdfast.deadletter.sight import Sight
 from holdfast.model.failed_message import FailureClass
 
 LONGEST_ASSIGNEE = 200
@@ -40,52 +43,53 @@ LONGEST_COMMENT = 10_000
 Change = Callable[[str, str, int | None], Awaitable[Group]]
 
 
-def routes(grouping: Grouping) -> list[ApiRoute]:
+def routes(grouping: Grouping, sight: Sight) -> list[ApiRoute]:
     async def list_groups(request: Request) -> Response:
         given = query(request, ("subscription", "reason", "assignee", "pageSize", "pageToken"), ("state",))
+        redaction = await redaction_for(request, sight)
         page = await grouping.list_groups(grouping.group_filter(given.pop("state"), given), *paging(request))
-        return JSONResponse(
-            {"groups": [group_to_json(group) for group in page.groups], "nextPageToken": page.next_page_token}
-        )
+        groups = [group_to_json(await grouping.shown(group, redaction)) for group in page.groups]
+        return JSONResponse({"groups": groups, "nextPageToken": page.next_page_token})
 
     async def get_group(request: Request) -> Response:
         since = query(request, ("since",)).get("since", DEFAULT_SINCE)
-        return JSONResponse(found_group_to_json(await grouping.find(_fingerprint(request), since)))
+        redaction = await redaction_for(request, sight)
+        found = await grouping.find(_fingerprint(request), since)
+        return JSONResponse(found_group_to_json(replace(found, group=await grouping.shown(found.group, redaction))))
 
     async def assign_group(request: Request) -> Response:
         given = await json_object(request, ("assignee", "version"))
         assignee = string(given, "assignee", LONGEST_ASSIGNEE, default=None if "assignee" not in given else "")
         version = expected_version(request, given)
         group = await grouping.assign(_fingerprint(request), assignee, actor_of(request), version)
-        return JSONResponse(group_to_json(group))
+        return JSONResponse(group_to_json(await grouping.shown(group, sight.redaction)))
 
     async def comment_on_group(request: Request) -> Response:
         said = string(await json_object(request, ("text",)), "text", LONGEST_COMMENT)
         comment = await grouping.comment(_fingerprint(request), said, actor_of(request))
         return JSONResponse(comment_to_json(comment), status_code=201)
 
+    def changing(name: str, change: Change) -> Endpoint:
+        """Of a change that needs to know no more than which group."""
+
+        async def endpoint(request: Request) -> Response:
+            given = await json_object(request, ("version",))
+            group = await change(_fingerprint(request), actor_of(request), expected_version(request, given))
+            return JSONResponse(group_to_json(await grouping.shown(group, sight.redaction)))
+
+        endpoint.__name__ = name
+        return endpoint
+
     one = "/api/v1/groups/{fingerprint}"
     return [
         api_route("GET", "/api/v1/groups", list_groups, _LIST),
         api_route("GET", one, get_group, _GET),
-        api_route("POST", f"{one}:acknowledge", _changing("acknowledge_group", grouping.acknowledge), _ACKNOWLEDGE),
-        api_route("POST", f"{one}:resolve", _changing("resolve_group", grouping.resolve), _RESOLVE),
-        api_route("POST", f"{one}:reopen", _changing("reopen_group", grouping.reopen), _REOPEN),
+        api_route("POST", f"{one}:acknowledge", changing("acknowledge_group", grouping.acknowledge), _ACKNOWLEDGE),
+        api_route("POST", f"{one}:resolve", changing("resolve_group", grouping.resolve), _RESOLVE),
+        api_route("POST", f"{one}:reopen", changing("reopen_group", grouping.reopen), _REOPEN),
         api_route("POST", f"{one}:assign", assign_group, _ASSIGN),
         api_route("POST", f"{one}/comments", comment_on_group, _COMMENT_ON),
     ]
-
-
-def _changing(name: str, change: Change) -> Endpoint:
-    """Of a change that needs to know no more than which group."""
-
-    async def endpoint(request: Request) -> Response:
-        given = await json_object(request, ("version",))
-        group = await change(_fingerprint(request), actor_of(request), expected_version(request, given))
-        return JSONResponse(group_to_json(group))
-
-    endpoint.__name__ = name
-    return endpoint
 
 
 def _fingerprint(request: Request) -> str:
@@ -168,6 +172,7 @@ _LIST = Operation(
         Parameter("reason", "With this failure reason"),
         Parameter("assignee", "Of this person"),
         *PAGING,
+        REVEAL,
     ),
     answer=Answer(
         record({"groups": list_of(GROUP), "nextPageToken": NEXT_PAGE_TOKEN}, title="GroupPage"),
@@ -180,7 +185,10 @@ _LIST = Operation(
 _GET = Operation(
     "One group, with its counts by hour and comments",
     tag="groups",
-    parameters=(Parameter("since", f"How far back the counts go; {DEFAULT_SINCE} where it is absent", example="24h"),),
+    parameters=(
+        Parameter("since", f"How far back the counts go; {DEFAULT_SINCE} where it is absent", example="24h"),
+        REVEAL,
+    ),
     answer=Answer(WHOLE_GROUP, "The group"),
     errors=(400, 404),
 )
