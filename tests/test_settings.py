@@ -155,12 +155,25 @@ def test_every_table_of_the_file() -> None:
 def test_each_default_is_allowed_and_keeps_its_type(known: Known) -> None:
     """By every way in: as a value of the file and as text of the environment."""
     kind = type(known.default)
-    in_the_file = list(known.default) if kind is tuple else known.default
-    as_text = json.dumps(known.default) if kind in (dict, tuple) else str(known.default)
+    in_the_file = list(known.default) if issubclass(kind, tuple) else known.default
+    as_text = json.dumps(known.default) if issubclass(kind, (dict, tuple)) else str(known.default)
     for value in (in_the_file, as_text):
         converted = known.convert(value, known.key)
         assert converted == known.default
         assert type(converted) is kind
+
+
+def test_a_list_of_texts() -> None:
+    rules = ("payload:card.number", "key")
+    assert from_file('desk.redact = ["payload:card.number", "key"]\n').desk.redact == rules
+    assert from_environment(HOLDFAST_DESK_REDACT="payload:card.number, key").desk.redact == rules
+    assert from_environment(HOLDFAST_DESK_REDACT='["payload:card.number", "key"]').desk.redact == rules
+
+
+@pytest.mark.parametrize("value", ["desk.redact = [1]", "desk.redact = 1", "desk.redact = '[1]'", "desk.redact = '['"])
+def test_what_is_no_list_of_texts(value: str) -> None:
+    with pytest.raises(SettingError, match="must be a list of texts"):
+        from_file(value)
 
 
 @pytest.mark.parametrize("text", ["orders", "{}", "[1]", '"x"', "[" * 100_000])

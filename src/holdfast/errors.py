@@ -5,8 +5,9 @@ HoldfastError
 │   └── StaleAckIds      exactly-once: these ack ids do not name current deliveries any more
 ├── NotFound             the named thing does not exist
 ├── AlreadyExists        the named thing exists already
-├── Conflict             somebody else has changed it meanwhile
 ├── FailedPrecondition   right request, wrong state
+├── Conflict             somebody else changed it meanwhile, or it is not what the caller expects
+├── PermissionDenied     the caller has no right to it
 ├── Unsupported          documented elsewhere, not offered here; names the field
 ├── StorageUnavailable   the store could not do it now; nothing was changed
 ├── Unreachable          another service gave no answer, or none that helps
@@ -53,11 +54,15 @@ class AlreadyExists(HoldfastError):
     pass
 
 
+class FailedPrecondition(HoldfastError):
+    pass
+
+
 class Conflict(HoldfastError):
     pass
 
 
-class FailedPrecondition(HoldfastError):
+class PermissionDenied(HoldfastError):
     pass
 
 

@@ -82,6 +82,10 @@ def _complaint(check: Callable[[str, str], None], path: str, allowed: str) -> st
     return None
 
 
+class Texts(tuple[str, ...]):
+    """The default of a setting that is a list of texts; other tuples are lists of tables."""
+
+
 def setting(default: Any, doc: str, *, check: Check | None = None, variable: str = "") -> Any:
     """`variable` is a second environment name, kept from the services that Holdfast replaces."""
     metadata = {"doc": doc, "check": check, "variable": variable}
@@ -411,6 +415,14 @@ class DeskSettings:
         "succeeded when it is not dead-lettered within this time.",
         check=_between(1, 7 * 86_400),
     )
+    redact: Sequence[str] = setting(
+        Texts(),
+        "What nobody sees without `reveal_token`, as a list of rules (in the environment separated by commas): "
+        "`payload:card.number`, `payload:**.email`, `attribute:token`, `key`. docs/desk.md tells them.",
+    )
+    reveal_token: str = setting(
+        "", "Whoever sends it in the header `Holdfast-Reveal` sees what is redacted. Empty: nobody does."
+    )
     keep_retry_success_days: float = setting(
         30.0, "How long the desk keeps what a retry has mended. 0 means for ever.", check=_between(0, 36_500)
     )
@@ -634,6 +646,8 @@ def _convert(source: str, value: object, default: object) -> Any:
         return _to_number(source, value, float)
     if isinstance(default, Mapping):
         return _to_mapping(source, value)
+    if isinstance(default, Texts):
+        return _to_texts(source, value)
     if isinstance(default, tuple):
         return _to_tables(source, value)
     if not isinstance(value, str):
@@ -687,6 +701,16 @@ def _to_tables(source: str, value: object) -> Sequence[Mapping[str, Any]]:
     if not isinstance(parsed, list) or not all(isinstance(item, Mapping) for item in parsed):
         raise SettingError(source, value, wanted)
     return tuple(parsed)
+
+
+def _to_texts(source: str, value: object) -> Texts:
+    wanted = "must be a list of texts, or a text of them separated by commas"
+    given = value
+    if isinstance(value, str):
+        given = _from_json(source, value, wanted) if value.startswith("[") else value.split(",")
+    if not isinstance(given, list | tuple) or not all(isinstance(item, str) for item in given):
+        raise SettingError(source, value, wanted)
+    return Texts(item.strip() for item in given if item.strip())
 
 
 def _from_json(source: str, value: object, wanted: str) -> object:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.deadletter.payload import DEEPEST_JSON, Readable, read_payload
 from holdfast.deadletter.presentation import failure_to_json, payload_to_json
+from holdfast.deadletter.redaction import NOTHING_HIDDEN
 from holdfast.model.failed_message import FailureStatus
 from holdfast.testing.contracts.failures import a_failure
 
@@ -76,7 +77,7 @@ def test_a_failure_as_json() -> None:
         created_at_ns=1_700_000_001_000_000_000,
         retry_at_ns=1_700_000_002_500_000_000,
     )
-    shown = failure_to_json(failure, payload=False)
+    shown = failure_to_json(failure, payload=False, redaction=NOTHING_HIDDEN)
     assert shown == {
         "id": 5,
         "messageId": "m1",
@@ -94,7 +95,7 @@ def test_a_failure_as_json() -> None:
         "retryAt": "2023-11-14T22:13:22.500Z",
         "retrySuccessAt": None,
     }
-    assert failure_to_json(failure, payload=True) == shown | {
+    assert failure_to_json(failure, payload=True, redaction=NOTHING_HIDDEN) == shown | {
         "data": base64.b64encode(failure.data).decode(),
         "text": '{"amount": "many"}',
         "json": {"amount": "many"},

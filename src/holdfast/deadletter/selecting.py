@@ -156,6 +156,15 @@ def selection_to_json(selection: Selection) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value not in (None, "", [], {})}
 
 
+def selection_in_audit(selection: Selection) -> dict[str, Any]:
+    """The same without what was searched for: values of payloads and attributes do not belong into an audit trail."""
+    told = selection_to_json(selection)
+    for name in NAMED:
+        if name in told:
+            told[name] = sorted(told[name])
+    return told | ({"text": True} if selection.text else {})
+
+
 # One value each. An empty one is refused: whoever meant "any" leaves it out, and a script's empty variable must not
 # turn "erase those" into "erase all".
 

@@ -16,7 +16,7 @@ from holdfast.errors import FailedPrecondition
 
 # 8 KiB of UTF-8: enough for a long stack trace. With more, a row is mostly noise and a list of rows huge.
 LONGEST_ERROR_DETAILS_BYTES = 8 * 1024
-_CUT_MARK = " … (cut)"
+CUT_MARK = " … (cut)"
 
 
 class FailureStatus(StrEnum):
@@ -217,6 +217,6 @@ def bounded_error_details(text: str) -> str:
     encoded = text.encode()
     if len(encoded) <= LONGEST_ERROR_DETAILS_BYTES:
         return text
-    kept = encoded[: LONGEST_ERROR_DETAILS_BYTES - len(_CUT_MARK.encode())]
+    kept = encoded[: LONGEST_ERROR_DETAILS_BYTES - len(CUT_MARK.encode())]
     # The cut may fall inside a character; that character goes too.
-    return kept.decode(errors="ignore") + _CUT_MARK
+    return kept.decode(errors="ignore") + CUT_MARK

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import holdfast
-from holdfast.api.http import push_endpoint
+from holdfast.api.http import openapi, push_endpoint
 from holdfast.api.http.errors import error_body
 from holdfast.errors import HoldfastError
 
@@ -22,6 +22,8 @@ Check = Callable[[], Awaitable[object]]
 
 def make_app(routes: Sequence[Route], checks: Mapping[str, Check]) -> ASGIApp:
     """`checks` are what this process depends on, by name; each raises when it is not there."""
+
+    routes = [*routes, *openapi.routes(routes)]
 
     async def index(request: Request) -> Response:
         paths = sorted({route.path for route in routes} | {"/healthz", "/readyz"})

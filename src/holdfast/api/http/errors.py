@@ -16,6 +16,7 @@ from holdfast.errors import (
     FailedPrecondition,
     HoldfastError,
     NotFound,
+    PermissionDenied,
     StorageUnavailable,
     Unsupported,
 )
@@ -32,6 +33,7 @@ _STATUS: Mapping[type[HoldfastError], tuple[int, str]] = {
     BadInput: (400, "INVALID_ARGUMENT"),
     FailedPrecondition: (400, "FAILED_PRECONDITION"),
     NotFound: (404, "NOT_FOUND"),
+    PermissionDenied: (403, "PERMISSION_DENIED"),
     AlreadyExists: (409, "ALREADY_EXISTS"),
     Conflict: (409, "ABORTED"),
     Unsupported: (501, "UNIMPLEMENTED"),

@@ -10,9 +10,24 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from holdfast.api.http.errors import paging, with_errors
+from holdfast.api.http.describing import (
+    NEXT_PAGE_TOKEN,
+    PAGING,
+    Answer,
+    ApiRoute,
+    Operation,
+    Parameter,
+    api_route,
+    integer,
+    list_of,
+    map_of,
+    number,
+    record,
+    text,
+    time,
+)
+from holdfast.api.http.errors import paging
 from holdfast.broker.push.status import LATENCY_BOUNDS, PushStatus
 from holdfast.clock import Clock
 from holdfast.errors import BadInput
@@ -20,7 +35,7 @@ from holdfast.model.names import check_subscription, short_id
 from holdfast.model.timestamps import format_rfc3339
 
 
-def routes(status: Callable[[], list[PushStatus]], clock: Clock) -> list[Route]:
+def routes(status: Callable[[], list[PushStatus]], clock: Clock) -> list[ApiRoute]:
     async def list_push(request: Request) -> Response:
         page_size, page_token = paging(request)
         last = _last_given(page_token)
@@ -37,7 +52,7 @@ def routes(status: Callable[[], list[PushStatus]], clock: Clock) -> list[Route]:
             }
         )
 
-    return [Route("/api/v1/push", with_errors(list_push), methods=["GET"])]
+    return [api_route("GET", "/api/v1/push", list_push, _LIST)]
 
 
 def _selection(wanted: str) -> Callable[[str], bool]:
@@ -107,3 +122,49 @@ def _last_given(token: str) -> str:
         return base64.b64decode(token.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError) as error:
         raise BadInput("pageToken", "was not given by this list") from error
+
+
+# What it says of itself.
+
+_TIMES = {
+    "oldestDueTime": time("Since when the oldest message that could be sent now has been due"),
+    "nextDueTime": time("When the next message is due"),
+    "lastAttemptTime": time(),
+}
+
+_STATUS = record(
+    {
+        "subscription": text("Full path"),
+        "endpoint": text(),
+        "state": text(),
+        "window": integer("Requests that may be under way at once"),
+        "inFlight": integer(),
+        "due": integer("Messages that could be sent now"),
+        "waiting": integer("Failed messages that wait for the time of their next attempt"),
+        "lastStatus": text("The HTTP status, or one word such as `timeout`"),
+        "lastError": text(),
+        "dropped": integer("Given up after their attempts"),
+        "attempts": map_of(integer(), "By how they ended"),
+        "latency": record(
+            {"count": integer(), "p50Seconds": number(), "p99Seconds": number()}, optional=("p50Seconds", "p99Seconds")
+        ),
+        **_TIMES,
+    },
+    title="PushStatus",
+    optional=[*_TIMES],
+)
+
+_LIST = Operation(
+    "How push delivery does, subscription by subscription",
+    "Counted since the broker started.",
+    tag="broker",
+    parameters=(Parameter("subscription", "This one: an id of any project, or a full path"), *PAGING),
+    answer=Answer(
+        record(
+            {"subscriptions": list_of(_STATUS), "nextPageToken": NEXT_PAGE_TOKEN, "time": time("The broker's own")},
+            title="PushPage",
+        ),
+        "A page",
+    ),
+    errors=(400,),
+)

@@ -91,3 +91,19 @@ def expected_version(request: Request, given: Mapping[str, Any]) -> int | None:
     if type(value) is not int or not 1 <= value < 2**63:
         raise BadInput("version", f"must be a whole number above 0, not {str(value)[:64]!r}")
     return value
+
+
+def query(request: Request, known: Collection[str], repeated: Collection[str] = ()) -> dict[str, Any]:
+    """The parameters, lists for those that may be `repeated`. What is not known, or given twice, is refused: it would
+    otherwise look as if it had been heeded."""
+    found: dict[str, Any] = {name: [] for name in repeated}
+    for name, value in request.query_params.multi_items():
+        if name in repeated:
+            found[name].append(value)
+        elif name not in known:
+            raise BadInput(name[:64], f"is not known here; a query may have {', '.join(sorted({*known, *repeated}))}")
+        elif name in found:
+            raise BadInput(name, "is given twice")
+        else:
+            found[name] = value
+    return found

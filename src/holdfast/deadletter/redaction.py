@@ -1,0 +1,256 @@
+"""What people may not see without the right to: fields of payloads, attributes, ordering keys. Pure.
+
+    payload:card.number   a path within a JSON payload; * is any one step, ** any number of them, also none. A JSON
+                          Pointer, such as payload:/card/a.b, names keys with dots
+    attribute:token       an attribute
+    key                   the ordering key
+
+A payload that is not JSON cannot be hidden in part, so a rule for payloads hides all of it. What is hidden is not
+shown, exported or searched for, and no edit may touch it: whoever may test a value can find out what it is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from holdfast.deadletter.edits.document import document_of
+from holdfast.deadletter.selection import Selection
+from holdfast.errors import BadInput, PermissionDenied, SettingError
+from holdfast.model.exact_json import Number
+from holdfast.model.failed_message import CUT_MARK, Content
+from holdfast.model.json_pointer import Path, format_pointer, parse_pointer
+from holdfast.settings import DeskSettings
+
+HIDDEN = "[redacted]"
+
+# One that is shorter is replaced only where it stands alone: a "7" is in nearly every text.
+SHORTEST_ANYWHERE = 4
+# The end of a text that was cut may hold the beginning of a value.
+SHORTEST_BEGINNING = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`steps` lead to what is hidden, in the document that deadletter/edits/document.py makes of a message."""
+
+    text: str
+    steps: Path
+
+    @property
+    def for_payload(self) -> bool:
+        return self.steps[0] == "json"
+
+
+def parse_rule(text: str) -> Rule:
+    """Raises BadInput."""
+    kind, colon, name = text.strip().partition(":")
+    if kind == "key" and not colon:
+        return Rule("key", ("orderingKey",))
+    if kind == "attribute" and name:
+        return Rule(text.strip(), ("attributes", name))
+    if kind == "payload" and (path := _payload_path(name)):
+        return Rule(text.strip(), ("json", *path))
+    raise BadInput("rule", f"must be payload:PATH, attribute:NAME or key, not {text[:64]!r}")
+
+
+def _payload_path(name: str) -> Path:
+    try:
+        return parse_pointer(name) if name.startswith("/") else tuple(name.split(".")) if all(name.split(".")) else ()
+    except ValueError as error:
+        raise BadInput("rule", f"{name[:64]!r} {error}") from None
+
+
+class Redaction:
+    """Made without rules it hides nothing: that is how those with the right to see all are served."""
+
+    def __init__(self, rules: Iterable[str] = ()) -> None:
+        self._rules = tuple(map(parse_rule, rules))
+        self._hides_payloads = any(rule.for_payload for rule in self._rules)
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return tuple(rule.text for rule in self._rules)
+
+    # A message's content, as the document that edits work on.
+
+    def hidden_paths(self, document: Mapping[str, Any]) -> list[Path]:
+        """Of what is there to hide, without those inside of another."""
+        if not self._rules:
+            return []
+        found = {path for rule in self._rules for path in _matching(document, rule.steps)}
+        if self._hides_payloads:
+            found |= {(form,) for form in ("text", "data") if document.get(form)}
+        return sorted(path for path in found if not any(path[:depth] in found for depth in range(len(path))))
+
+    def document(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The same with HIDDEN in the place of what is hidden."""
+        shown: Any = document
+        for path in self.hidden_paths(document):
+            shown = _replaced(shown, path)
+        return dict(shown)
+
+    def check_untouched(self, document: Mapping[str, Any], path: Path) -> None:
+        """Before an edit reads or changes what is at `path`, or moves its neighbours in an array."""
+        if _in_array(document, path):
+            path = path[:-1]
+        for hidden in self.hidden_paths(document):
+            depth = min(len(hidden), len(path))
+            if hidden[:depth] == path[:depth]:
+                raise PermissionDenied(
+                    f"{format_pointer(path)[:200] or 'the whole message'} is redacted, or has parts that are"
+                )
+
+    def value(self, document: Mapping[str, Any], path: Path, value: Any) -> Any:
+        """`value`, which is at `path` of `document`, as it may be shown."""
+        shown = value
+        for hidden in self.hidden_paths(document):
+            if path[: len(hidden)] == hidden:
+                return HIDDEN
+            if hidden[: len(path)] == path:
+                shown = _replaced(shown, hidden[len(path) :])
+        return shown
+
+    # Text that may quote what is hidden.
+
+    def text(self, text: str, *contents: Content) -> str:
+        """Errors tell what they met. Every hidden value of these contents is replaced, however it is written."""
+        if not self._rules or not text:
+            return text
+        values = {value for content in contents for value in self._hidden_values(content)}
+        return _without(text, values) if values else text
+
+    def _hidden_values(self, content: Content) -> Iterator[str]:
+        document = document_of(content)
+        for path in self.hidden_paths(document):
+            value: Any = document
+            for step in path:
+                value = value[int(step)] if isinstance(value, list) else value[step]
+            yield from _texts(value)
+
+    # Questions.
+
+    def check_selection(self, wanted: Selection) -> None:
+        """Whoever may search for a value, and count, can find out what it is."""
+        if not self._rules:
+            return
+        if wanted.text:
+            raise PermissionDenied("text: errors and payloads have parts that are redacted, so they cannot be searched")
+        for name in wanted.attributes:
+            self._check_searched(f"attribute {name[:64]!r}", ("attributes", name))
+        for path in wanted.payload:
+            self._check_searched(f"payload field {path[:64]!r}", ("json", *path.split(".")))
+
+    def _check_searched(self, what: str, path: Path) -> None:
+        if any(_may_overlap(rule.steps, path) for rule in self._rules):
+            raise PermissionDenied(f"{what} is redacted, or has parts that are, so it cannot be searched")
+
+
+NOTHING_HIDDEN = Redaction()
+
+
+def redaction_from(settings: DeskSettings) -> Redaction:
+    """Raises SettingError for a rule that is none."""
+    for rule in settings.redact:
+        try:
+            parse_rule(rule)
+        except BadInput as error:
+            raise SettingError("desk.redact", rule, error.why) from error
+    return Redaction(settings.redact)
+
+
+def _matching(value: Any, steps: Sequence[str], path: Path = ()) -> Iterator[Path]:
+    if not steps:
+        yield path
+        return
+    step, rest = steps[0], steps[1:]
+    if step == "**":
+        yield from _matching(value, rest, path)
+    for name, item in _items(value):
+        if step == "**":
+            yield from _matching(item, steps, (*path, name))
+        elif step in ("*", name):
+            yield from _matching(item, rest, (*path, name))
+
+
+def _items(value: Any) -> Iterable[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return ((str(place), item) for place, item in enumerate(value)) if isinstance(value, list) else ()
+
+
+def _may_overlap(steps: Path, path: Path) -> bool:
+    """Whether one may be inside of the other, in some document."""
+    if not steps or not path or steps[0] == "**":
+        return True
+    return steps[0] in ("*", path[0]) and _may_overlap(steps[1:], path[1:])
+
+
+def _in_array(document: Any, path: Path) -> bool:
+    value = document
+    for step in path[:-1]:
+        match value:
+            case dict():
+                value = value.get(step)
+            case list() if step.isascii() and step.isdecimal() and int(step[:9]) < len(value):
+                value = value[int(step)]
+            case _:
+                return False
+    return bool(path) and isinstance(value, list)
+
+
+def _replaced(value: Any, path: Path) -> Any:
+    if not path:
+        return HIDDEN
+    if isinstance(value, list):
+        place = int(path[0])
+        return [*value[:place], _replaced(value[place], path[1:]), *value[place + 1 :]]
+    return {**value, path[0]: _replaced(value[path[0]], path[1:])}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """What stands at the leaves. Empty text, true, false and null tell nothing that a text could be searched for."""
+    if isinstance(value, dict | list):
+        for name, item in _items(value):
+            if isinstance(value, dict):
+                yield name
+            yield from _texts(item)
+    elif isinstance(value, Number):
+        yield value.text
+    elif isinstance(value, str) and value.strip():
+        yield value
+
+
+def _without(text: str, values: set[str]) -> str:
+    written = sorted({form for value in values for form in _written(value)}, key=len, reverse=True)
+    pattern = "|".join(map(_pattern, written))
+    shown = re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
+    return _without_cut_end(shown, written) if shown.endswith(CUT_MARK) else shown
+
+
+def _written(value: str) -> set[str]:
+    """As JSON, Python and URLs write it; errors put spaces together, and lines."""
+    forms = {value, value.strip(), " ".join(value.split()), quote(value), quote(value, safe="")}
+    forms |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
+    return {form for form in forms if form}
+
+
+def _pattern(form: str) -> str:
+    escaped = re.escape(form)
+    return escaped if len(form) >= SHORTEST_ANYWHERE else rf"(?<!\w){escaped}(?!\w)"
+
+
+def _without_cut_end(text: str, written: Sequence[str]) -> str:
+    kept = text.removesuffix(CUT_MARK)
+    for form in written:
+        for length in range(len(form) - 1, SHORTEST_BEGINNING - 1, -1):
+            if kept.endswith(form[:length]):
+                return kept[:-length] + HIDDEN + CUT_MARK
+    return text
