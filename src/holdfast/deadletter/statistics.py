@@ -42,8 +42,8 @@ class StatisticsStore(Protocol):
         """Of all that is stored, every status named; from counters, whatever their number."""
         ...
 
-    async def count_by_reason(self) -> Mapping[str, int]:
-        """The same by reason."""
+    async def count_by_reason(self) -> Mapping[str, Mapping[FailureStatus, int]]:
+        """The same for each reason; statuses that it does not have may be left out."""
         ...
 
     async def statistics(self, since_ns: int) -> Statistics: ...
