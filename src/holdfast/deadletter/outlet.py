@@ -15,7 +15,8 @@ class Outlet(Protocol):
     """Topics and subscriptions are named by full path."""
 
     async def publish(self, topic: str, message: Message) -> str:
-        """To every subscription of the topic. Gives the message id once the broker has it."""
+        """To every subscription of the topic. Gives the message id once the broker has it. A REPLAY_ID counts as with
+        `publish_to`. Raises NotFound when there is no such topic."""
         ...
 
     async def publish_to(self, subscription: str, messages: Sequence[Message]) -> Sequence[str]:
@@ -26,6 +27,10 @@ class Outlet(Protocol):
         `<subscription id>.replay`, which feeds the same consumer, and its dedupe keeps them from being applied twice.
         Raises NotFound when there is no such subscription.
         """
+        ...
+
+    async def exists(self, target: str) -> bool:
+        """Whether there is a topic or subscription of this path."""
         ...
 
     async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:

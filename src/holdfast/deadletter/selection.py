@@ -15,7 +15,8 @@ class Selection:
 
     `attributes` must be there with just these values. `payload` maps a path within a JSON payload, such as
     `order.lines.0.sku`, to the text of the value there: `17`, `true`, `null`, or a string without its quotes. `text` is
-    found, in upper or lower case, in the error or in a payload that is text.
+    found, in upper or lower case, in the error or in a payload that is text. `origin_id` names the first failure of a
+    message that was sent again and failed again.
     """
 
     ids: Sequence[int] = ()
@@ -34,3 +35,4 @@ class Selection:
     text: str = ""
     legal_hold: bool | None = None
     replay_id: int | None = None
+    origin_id: int | None = None

@@ -163,6 +163,25 @@ class FailedMessage:
         changed = replace(self, status=FailureStatus.RETRY_SUCCESS, retry_at_ns=None, retry_success_at_ns=at_ns)
         return changed._retry_ended(None)
 
+    def claim_replay(self, at_ns: int, replay_id: int) -> FailedMessage:
+        """A replay job is about to send it. Until that is known to be done or not, nobody else sends or edits it, and
+        it is not retried by itself any more."""
+        self._check_change(FailureStatus.REPLAYED)
+        if self.is_out:
+            raise FailedPrecondition(f"failed message {self.id} is out already")
+        return replace(
+            self,
+            status=FailureStatus.PERMANENT_FAILURE,
+            retry_at_ns=None,
+            sent_at_ns=at_ns,
+            sent_message_id="",
+            replay_id=replay_id,
+        )
+
+    def release_replay(self) -> FailedMessage:
+        """The replay job did not send it after all."""
+        return replace(self, sent_at_ns=None, replay_id=0)
+
     def mark_replayed(self, at_ns: int, replay_id: int = 0, message_id: str = "") -> FailedMessage:
         """A person sent it again. That is not an automatic retry, so the count stays."""
         self._check_change(FailureStatus.REPLAYED)

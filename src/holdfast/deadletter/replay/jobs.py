@@ -45,6 +45,9 @@ LEGAL_CHANGES: Mapping[JobState, frozenset[JobState]] = {
 }
 
 
+ACTIVE = frozenset({JobState.CANARY, JobState.RUNNING})
+
+
 class ItemState(StrEnum):
     PENDING = "pending"
     SENT = "sent"  # out, and nobody knows yet how it ends
@@ -70,7 +73,12 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`total` is how many messages it has. `why` says why it is paused."""
+    """`total` is how many messages it has. `why` says why it is paused.
+
+    `runner` is the desk that works on it, and `leased_until_ns` when others may take it over; "" and 0 when nobody
+    does. `ended_before` and `failed_before` are how many had ended, and of these failed, when a person last started or
+    resumed it: whoever resumes has seen them, so canary and failure share count from there.
+    """
 
     selection: Selection
     options: Options
@@ -82,7 +90,20 @@ class Job:
     created_at_ns: int = 0
     started_at_ns: int | None = None
     ended_at_ns: int | None = None
+    canary_is_done: bool = False
+    ended_before: int = 0
+    failed_before: int = 0
+    runner: str = ""
+    leased_until_ns: int = 0
     version: int = 1
+
+    @property
+    def is_active(self) -> bool:
+        """It sends."""
+        return self.state in ACTIVE
+
+    def is_leased(self, now_ns: int) -> bool:
+        return bool(self.runner) and now_ns < self.leased_until_ns
 
     def start(self, at_ns: int) -> Job:
         first = JobState.CANARY if self.options.canary else JobState.RUNNING
@@ -90,20 +111,30 @@ class Job:
 
     def go_on(self) -> Job:
         """The canary came through."""
-        return self._to(JobState.RUNNING)
+        return replace(self._to(JobState.RUNNING), canary_is_done=True)
 
     def pause(self, why: str) -> Job:
         return replace(self._to(JobState.PAUSED), why=why)
 
-    def resume(self, *, canary_is_done: bool) -> Job:
-        again = JobState.RUNNING if canary_is_done or not self.options.canary else JobState.CANARY
-        return replace(self._to(again), why="")
+    def resume(self, ended: int, failed: int) -> Job:
+        """`ended` and `failed` are how many did so far."""
+        if self.state is not JobState.PAUSED:
+            raise FailedPrecondition(f"replay {self.id} is {self.state} and not paused")
+        again = JobState.RUNNING if self.canary_is_done or not self.options.canary else JobState.CANARY
+        return replace(self._to(again), why="", ended_before=ended, failed_before=failed)
 
     def cancel(self, at_ns: int) -> Job:
         return replace(self._to(JobState.CANCELLED), ended_at_ns=at_ns)
 
     def finish(self, at_ns: int) -> Job:
         return replace(self._to(JobState.DONE), ended_at_ns=at_ns)
+
+    def lease(self, runner: str, until_ns: int) -> Job:
+        """A desk works on it; if it dies, another one may from `until_ns` on."""
+        return replace(self, runner=runner, leased_until_ns=until_ns)
+
+    def let_go(self) -> Job:
+        return replace(self, runner="", leased_until_ns=0)
 
     def _to(self, wanted: JobState) -> Job:
         if wanted not in LEGAL_CHANGES[self.state]:
