@@ -34,6 +34,15 @@ class Retention:
     permanent_failure_before_ns: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """`failure` as its `revise` gives it."""
+
+    failure: FailedMessage
+    revision: Revision
+    action: Action
+
+
 class FailureStore(Protocol):
     """Whatever takes an `action` writes it to the audit trail in the same transaction."""
 
@@ -42,10 +51,19 @@ class FailureStore(Protocol):
         its group (made when absent, opened again when it was resolved)."""
         ...
 
+    async def restore(self, rows: Sequence[tuple[FailedMessage, Sequence[Revision]]]) -> Sequence[Recorded]:
+        """As `record`, with everything that the row tells and its revisions: what another desk has exported. A new row
+        gets a new id, and its revisions with it."""
+        ...
+
     async def get(self, failure_id: int) -> FailedMessage | None: ...
 
     async def list(self, selection: Selection, page_size: int, page_token: str = "") -> Page:
         """Newest first. The token of a page continues right after it, whatever is recorded in between."""
+        ...
+
+    async def walk(self, selection: Selection, after_id: int, limit: int) -> Sequence[FailedMessage]:
+        """By id, so that whoever goes on after the last one meets all of them, whatever changes meanwhile."""
         ...
 
     async def count(self, selection: Selection, at_most: int) -> int:
@@ -70,8 +88,9 @@ class FailureStore(Protocol):
         was kept: not where the row has another `version` by now. The action is written if any was."""
         ...
 
-    async def revise(self, revised: FailedMessage, revision: Revision, action: Action) -> bool:
-        """Keeps an edit with the row; False when the row has another `version` by now."""
+    async def revise(self, edits: Sequence[Edit]) -> Sequence[bool]:
+        """Keeps edits with their rows, all in one transaction. Of each whether it was kept: not where the row has
+        another `version` by now."""
         ...
 
     async def revisions(self, failure_id: int) -> Sequence[Revision]:
@@ -82,8 +101,9 @@ class FailureStore(Protocol):
         """Puts all of them under legal hold, or lets them go; gives how many it changed."""
         ...
 
-    async def erase(self, selection: Selection, action: Action) -> int:
-        """With everything that belongs to them; gives how many. Those under legal hold stay."""
+    async def erase(self, selection: Selection, action: Action, expected: int | None = None) -> int:
+        """With everything that belongs to them; gives how many. Those under legal hold stay. Raises Conflict, and
+        erases nothing, when it would be another number than `expected`."""
         ...
 
     async def clean_up(self, retention: Retention, action: Action, limit: int) -> int:

@@ -1,0 +1,30 @@
+"""Whether the consumer in this process would take the content: its route for the message, tried without an effect."""
+
+from __future__ import annotations
+
+from holdfast.consumer.rehearsal import Rehearsal, Rehearsed
+from holdfast.deadletter.edits.checks import Finding, complaint_about
+from holdfast.model.failed_message import Content, FailedMessage
+from holdfast.model.message import Delivery, Message
+
+NAME = "route"
+
+
+class RouteCheck:
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self._rehearsal = rehearsal
+
+    async def check(self, failure: FailedMessage, content: Content) -> Finding:
+        message = Message(
+            content.data, content.attributes, content.ordering_key, failure.message_id, failure.publish_time_ns
+        )
+        rehearsed = await self._rehearsal.of(Delivery(failure.subscription, message, failure.delivery_attempt))
+        return _finding(rehearsed, content)
+
+
+def _finding(rehearsed: Rehearsed, content: Content) -> Finding:
+    if rehearsed.failure is not None:
+        return Finding(NAME, [complaint_about(content, rehearsed.failure.error)])
+    if not rehearsed.was_called:
+        return Finding(NAME, skipped=f"{rehearsed.handler} has side effects, so it is not called")
+    return Finding(NAME)

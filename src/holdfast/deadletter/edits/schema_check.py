@@ -1,0 +1,41 @@
+"""Whether the topic's schema would take the content."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from holdfast.deadletter.dead_letter import UNKNOWN_TOPIC
+from holdfast.deadletter.edits.checks import Finding, complaint_about
+from holdfast.errors import HoldfastError
+from holdfast.model.failed_message import Content, FailedMessage
+
+NAME = "schema"
+
+# What brokers put before what is wrong: which schema, and of which revision.
+_WHICH_SCHEMA = re.compile(r".*?does not fit (?:the schema|schema [^\s:,]+(?:, revision [^\s:,]+)?(?:, nor [^:]+)?): ")
+
+
+class Schemas(Protocol):
+    """PORT: the broker's schemas. Implemented by the transports (transports/schemas.py)."""
+
+    async def problem(self, topic: str, data: bytes) -> str | None:
+        """What is wrong with the data as a message of this topic: "" when it fits, None when the topic has no schema.
+        Raises NotFound when there is no such topic."""
+        ...
+
+
+class SchemaCheck:
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+
+    async def check(self, failure: FailedMessage, content: Content) -> Finding:
+        if failure.source_topic == UNKNOWN_TOPIC:
+            return Finding(NAME, skipped="nobody knows which topic it came from")
+        try:
+            problem = await self._schemas.problem(failure.source_topic, content.data)
+        except HoldfastError as error:
+            return Finding(NAME, skipped=str(error))
+        if problem is None:
+            return Finding(NAME, skipped="the topic has no schema")
+        return Finding(NAME, [complaint_about(content, _WHICH_SCHEMA.sub("", problem, count=1))] if problem else [])
