@@ -10,7 +10,9 @@ from holdfast.api.http.describing import ApiRoute
 from holdfast.clock import Clock, SystemClock
 from holdfast.deadletter.browsing import Browsing
 from holdfast.deadletter.grouping import Grouping
+from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.reporting import Processing, Reporting
+from holdfast.deadletter.sight import Sight
 from holdfast.deadletter.store import DeskStore
 from holdfast.settings import Settings
 from holdfast.wiring.stores import read_failures
@@ -23,9 +25,10 @@ def looking_routes(
     somebody in this process knows."""
     project = settings.general.project
     browsing = Browsing(store, clock, project)
+    sight = Sight(Redaction(settings.desk.redact), settings.desk.reveal_token, store, clock)
     return [
-        *failures.routes(browsing, Reporting(store, clock, processing)),
-        *groups.routes(Grouping(store, clock, project)),
+        *failures.routes(browsing, Reporting(store, clock, processing), sight),
+        *groups.routes(Grouping(store, clock, project), sight),
         *audit.routes(browsing),
     ]
 
