@@ -1,4 +1,4 @@
-"""`holdfast docs` and `holdfast failures`: what is there, read from the store's file or from a running process."""
+"""`holdfast docs`: what documents there are, read from the store's file or from a running process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ import click
 from holdfast.cli.http import get_json
 from holdfast.cli.options import config_option, json_option, settings_from
 from holdfast.cli.output import print_fields, print_json, print_table
+from holdfast.cli.values import flat
 from holdfast.consumer.documents import DocumentStore
-from holdfast.deadletter.presentation import failure_to_json
-from holdfast.deadletter.service import Desk
 from holdfast.errors import BadInput, NotFound
 from holdfast.model.document import Document
-from holdfast.wiring.stores import read_documents, read_failures
+from holdfast.wiring.stores import read_documents
 
 _data = click.option("--data", metavar="DIR", help="Directory of the files.  [default: .holdfast]")
 _url = click.option("--url", help="Ask this running process, such as http://127.0.0.1:8080, instead of the file.")
@@ -55,7 +54,7 @@ def docs_get(
     if as_json:
         print_json(document)
         return
-    print_fields([("path", document["path"]), *_flat(document["fields"])])
+    print_fields([("path", document["path"]), *flat(document["fields"])])
 
 
 @docs.command("list")
@@ -133,113 +132,3 @@ async def _collections(config: Path | None, data: str | None, store: str | None)
 
 def _document_json(document: Document) -> dict[str, Any]:
     return {"id": document.id, "path": document.path, "fields": dict(document.fields)}
-
-
-def _flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
-    """source: {topic: x} is shown as source.topic x."""
-    flat: list[tuple[str, object]] = []
-    for name, value in fields.items():
-        if isinstance(value, dict) and value:
-            flat += _flat(value, f"{prefix}{name}.")
-        else:
-            flat.append((f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)))
-    return flat
-
-
-# Failures.
-
-
-@click.group()
-def failures() -> None:
-    """Read failed messages."""
-
-
-@failures.command("list")
-@click.option("--status", default="", help="Only those with this status.")
-@click.option("--reason", default="", help="Only those with this failure reason.")
-@_data
-@click.option("--failures", "store", metavar="URL", help="Failure store.  [default: sqlite:///.holdfast/failures.db]")
-@_url
-@_limit
-@json_option
-@config_option
-def failures_list(
-    status: str,
-    reason: str,
-    data: str | None,
-    store: str | None,
-    url: str | None,
-    limit: int,
-    as_json: bool,
-    config: Path | None,
-) -> None:
-    """List failed messages, newest first."""
-    if url:
-        wanted = {"status": status, "reason": reason, "pageSize": limit}
-        found = asyncio.run(get_json(url, "/api/v1/failures", **wanted))["failures"]
-    else:
-        found = asyncio.run(_failures(config, data, store, status, reason, limit))
-    if as_json:
-        print_json({"failures": found})
-        return
-    if not found:
-        click.echo("no failed messages")
-        return
-    print_table(
-        ["id", "created", "reason", "status", "subscription", "error"],
-        [
-            (
-                item["id"],
-                item["createdAt"][:19].replace("T", " "),
-                item["failureReason"],
-                item["status"],
-                item["subscription"].rsplit("/", 1)[-1],
-                item["errorDetails"],
-            )
-            for item in found
-        ],
-    )
-    click.echo("\n`holdfast failures show ID` shows one of them whole.")
-
-
-@failures.command("show")
-@click.argument("failure_id", metavar="ID", type=int)
-@_data
-@click.option("--failures", "store", metavar="URL", help="Failure store.  [default: sqlite:///.holdfast/failures.db]")
-@_url
-@json_option
-@config_option
-def failures_show(
-    failure_id: int, data: str | None, store: str | None, url: str | None, as_json: bool, config: Path | None
-) -> None:
-    """Show one failed message whole, with its payload."""
-    if url:
-        failure = asyncio.run(get_json(url, f"/api/v1/failures/{failure_id}"))
-    else:
-        failure = asyncio.run(_failure(config, data, store, failure_id))
-    if as_json:
-        print_json(failure)
-    else:
-        print_fields(_flat({name: value for name, value in failure.items() if value not in (None, "", {})}))
-
-
-@asynccontextmanager
-async def _opened_desk(config: Path | None, data: str | None, store: str | None) -> AsyncIterator[Desk]:
-    opened = read_failures(settings_from(config, data=data, desk__failures=store))
-    try:
-        yield Desk(opened)
-    finally:
-        await opened.close()
-
-
-async def _failures(
-    config: Path | None, data: str | None, store: str | None, status: str, reason: str, limit: int
-) -> list[dict[str, Any]]:
-    async with _opened_desk(config, data, store) as desk:
-        page = await desk.list_failures(status=status, reason=reason, page_size=limit)
-        return [failure_to_json(failure, payload=False) for failure in page.failures]
-
-
-async def _failure(config: Path | None, data: str | None, store: str | None, failure_id: int) -> dict[str, Any]:
-    async with _opened_desk(config, data, store) as desk:
-        return failure_to_json(await desk.get_failure(failure_id), payload=True)

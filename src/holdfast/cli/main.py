@@ -8,8 +8,9 @@ import click
 
 import holdfast
 from holdfast.cli.demo import demo
+from holdfast.cli.desk import audit, failures
 from holdfast.cli.load.command import load
-from holdfast.cli.look import docs, failures
+from holdfast.cli.look import docs
 from holdfast.cli.operate.messages import publish, pull
 from holdfast.cli.operate.push import push
 from holdfast.cli.operate.schemas import schemas
@@ -25,7 +26,8 @@ from holdfast.errors import HoldfastError
 SECTIONS = {
     "Run": (up, broker, consume, desk),
     "Try": (demo, load),
-    "Look": (docs, failures),
+    "Look": (docs,),
+    "Mend": (failures, audit),
     "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push),
 }
 

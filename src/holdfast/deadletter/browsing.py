@@ -71,6 +71,9 @@ class Browsing:
         """Of all that is stored, every status named."""
         return await self._store.count_by_status()
 
+    async def counts_by_reason(self) -> Mapping[str, Mapping[FailureStatus, int]]:
+        return await self._store.count_by_reason()
+
     async def find(self, failure_id: int) -> Found:
         failure = await self._store.get(failure_id)
         if failure is None:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from holdfast.api.http.errors import with_errors
+from holdfast.api.http.describing import (
+    Answer,
+    ApiRoute,
+    Operation,
+    Parameter,
+    api_route,
+    list_of,
+    one_of,
+    record,
+    text,
+)
 from holdfast.broker.service import Broker
 from holdfast.errors import BadInput
+from holdfast.model.fate import Fate
 from holdfast.model.names import check_subscription
 
 PATH = "/api/v1/deliveries"
@@ -16,7 +26,7 @@ PATH = "/api/v1/deliveries"
 MOST_IDS = 1000
 
 
-def routes(broker: Broker) -> list[Route]:
+def routes(broker: Broker) -> list[ApiRoute]:
     async def list_deliveries(request: Request) -> Response:
         subscription = request.query_params.get("subscription", "")
         check_subscription("subscription", subscription)
@@ -28,4 +38,20 @@ def routes(broker: Broker) -> list[Route]:
             {"deliveries": [{"messageId": message_id, "fate": str(fate)} for message_id, fate in fates.items()]}
         )
 
-    return [Route(PATH, with_errors(list_deliveries), methods=["GET"])]
+    return [api_route("GET", PATH, list_deliveries, _LIST)]
+
+
+# What it says of itself.
+
+_DELIVERY = record({"messageId": text(), "fate": one_of([*Fate])}, title="Delivery")
+
+_LIST = Operation(
+    "What became of messages that were sent to one subscription alone",
+    tag="broker",
+    parameters=(
+        Parameter("subscription", "Full path", required=True),
+        Parameter("messageId", f"Of these messages, {MOST_IDS} at most", required=True, repeats=True),
+    ),
+    answer=Answer(record({"deliveries": list_of(_DELIVERY)}, title="Deliveries"), "One for each message"),
+    errors=(400, 404),
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -30,6 +32,7 @@ from holdfast.deadletter.presentation import failure_to_json, found_to_json, rep
 from holdfast.deadletter.reporting import DEFAULT_SINCE, Reporting
 from holdfast.deadletter.sight import Sight
 from holdfast.errors import NotFound
+from holdfast.model.failed_message import FailureStatus
 
 _COUNTS = map_of(integer(), "How many are stored with each status")
 
@@ -47,7 +50,17 @@ def routes(browsing: Browsing, reporting: Reporting, sight: Sight) -> list[ApiRo
                 "nextPageToken": page.next_page_token,
                 "count": count.number,
                 "countIsExact": count.is_exact,
-                "counts": {str(status): number for status, number in (await browsing.counts()).items()},
+                "counts": _counts_json(await browsing.counts()),
+            }
+        )
+
+    async def get_counts(request: Request) -> Response:
+        query(request, ())
+        by_status, by_reason = await browsing.counts(), await browsing.counts_by_reason()
+        return JSONResponse(
+            {
+                "byStatus": _counts_json(by_status),
+                "byReason": {reason: _counts_json(counts) for reason, counts in by_reason.items()},
             }
         )
 
@@ -62,8 +75,13 @@ def routes(browsing: Browsing, reporting: Reporting, sight: Sight) -> list[ApiRo
     return [
         api_route("GET", "/api/v1/failures", list_failures, _LIST),
         api_route("GET", "/api/v1/failures/stats", get_statistics, _STATISTICS),
+        api_route("GET", "/api/v1/failures/counts", get_counts, _COUNT),
         api_route("GET", "/api/v1/failures/{id}", get_failure, _GET),
     ]
+
+
+def _counts_json(counts: Mapping[FailureStatus, int]) -> dict[str, int]:
+    return {str(status): counts.get(status, 0) for status in FailureStatus}
 
 
 def failure_id(request: Request) -> int:
@@ -115,6 +133,13 @@ _GET = Operation(
         | {"data": "eyJ0cyI6MX0=", "text": '{"ts":1}', "json": {"ts": 1}, "revisions": [], "lineage": [42]},
     ),
     errors=(403, 404),
+)
+
+_COUNT = Operation(
+    "How many failures are stored, by status and by reason",
+    tag="failures",
+    answer=Answer(record({"byStatus": _COUNTS, "byReason": map_of(_COUNTS)}, title="Counts"), "The counts"),
+    errors=(400,),
 )
 
 _STATISTICS = Operation(

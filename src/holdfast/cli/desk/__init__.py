@@ -1,1 +1,36 @@
-"""The commands of the dead-letter desk: failures, replay, audit."""
+"""The commands of the dead-letter desk: `holdfast failures` and `holdfast audit`."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.desk import auditing, grouping, looking, statistics
+
+
+@click.group()
+def failures() -> None:
+    """Find failed messages, and act on them."""
+
+
+@click.group()
+def audit() -> None:
+    """See who did what."""
+
+
+for _command in (
+    looking.list_failures,
+    looking.show,
+    looking.count,
+    statistics.stats,
+    grouping.groups,
+    grouping.group,
+    grouping.ack,
+    grouping.resolve,
+    grouping.reopen,
+    grouping.assign,
+    grouping.comment,
+):
+    failures.add_command(_command)
+
+for _command in (auditing.list_entries, auditing.verify):
+    audit.add_command(_command)

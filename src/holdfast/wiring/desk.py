@@ -1,0 +1,43 @@
+"""The desk's services over one store, as routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.api.http import audit, failures, groups
+from holdfast.api.http.describing import ApiRoute
+from holdfast.clock import Clock, SystemClock
+from holdfast.deadletter.browsing import Browsing
+from holdfast.deadletter.grouping import Grouping
+from holdfast.deadletter.redaction import Redaction
+from holdfast.deadletter.reporting import Processing, Reporting
+from holdfast.deadletter.sight import Sight
+from holdfast.deadletter.store import DeskStore
+from holdfast.settings import Settings
+from holdfast.wiring.stores import read_failures
+
+
+def looking_routes(
+    store: DeskStore, clock: Clock, settings: Settings, processing: Processing | None = None
+) -> list[ApiRoute]:
+    """Searching, groups, statistics and the audit trail. `processing` tells how many messages there were, where
+    somebody in this process knows."""
+    project = settings.general.project
+    browsing = Browsing(store, clock, project)
+    sight = Sight(Redaction(settings.desk.redact), settings.desk.reveal_token, store, clock)
+    return [
+        *failures.routes(browsing, Reporting(store, clock, processing), sight),
+        *groups.routes(Grouping(store, clock, project), sight),
+        *audit.routes(browsing),
+    ]
+
+
+@asynccontextmanager
+async def reading_routes(settings: Settings) -> AsyncIterator[list[ApiRoute]]:
+    """Over the store's own file or database, beside whoever writes to it. What would change something fails."""
+    store = await read_failures(settings)
+    try:
+        yield looking_routes(store, SystemClock(), settings)
+    finally:
+        await store.close()
