@@ -243,6 +243,27 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_handler(
     assert await house.send({"id": "o1"}) == Retry("CancelledError")
 
 
+class OfItsOwn(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("side_effects", [False, True])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), OfItsOwn(), BaseExceptionGroup("several", [OfItsOwn()]), StopIteration(), StopIteration(5)]
+)
+async def test_no_kind_of_exception_ends_or_blocks_the_consumer(error: BaseException, side_effects: bool) -> None:
+    house = House(raising(error), side_effects=side_effects, max_workers=1)
+    for _ in range(2):
+        async with asyncio.timeout(10):
+            assert isinstance(await house.send({"id": "o1"}), Retry)
+    assert house.pipeline.recent.totals["retry"] == 2
+
+
+async def test_an_interrupt_of_the_process_is_passed_on() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        await House(raising(KeyboardInterrupt())).send({"id": "o1"})
+
+
 async def test_redelivered_and_reordered_input_leaves_the_same_documents() -> None:
     events = [({"id": f"o{n % 5}", "ts": n, "total": n, "eventId": f"e{n}"}, f"m{n}") for n in range(50)]
     clean, messy = House(queue_size=1000), House(queue_size=1000)

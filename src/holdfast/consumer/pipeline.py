@@ -110,11 +110,13 @@ class Pipeline:
     async def _outcome(self, delivery: Delivery, trail: Trail) -> Outcome:
         try:
             return await self._run(delivery, trail)
-        except asyncio.CancelledError as error:
-            if is_being_cancelled():
+        except (KeyboardInterrupt, GeneratorExit):
+            raise  # somebody ends the process, or this coroutine
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
-            return self._failed(error, trail)  # somebody else's, which came out of a handler
-        except Exception as error:  # noqa: BLE001 - classify knows the known ones, and the rest is logged in full
+            # Also a handler's own sys.exit, or a CancelledError of something that it waited for: one message must not
+            # end the consumer. classify knows the known ones, and the rest is logged in full.
             return self._failed(error, trail)
 
     async def _run(self, delivery: Delivery, trail: Trail) -> Result:
@@ -146,7 +148,7 @@ class Pipeline:
 
     async def _changes(self, route: Route, event: Event) -> tuple[Change, ...]:
         if route.on_thread:
-            given = await self._taking_its_time(asyncio.to_thread(route.handler, event))
+            given = await self._taking_its_time(asyncio.to_thread(_called, route, event))
         else:
             given = route.handler(event)
         if not isinstance(given, Upsert) and inspect.isawaitable(given):
@@ -207,6 +209,14 @@ class Pipeline:
             ),
         )
         self._log.write(delivery, trail, settlement, way)
+
+
+def _called(route: Route, event: Event) -> Any:
+    """On a thread. A future refuses a StopIteration, and whoever waits for it would wait for ever."""
+    try:
+        return route.handler(event)
+    except StopIteration as error:
+        raise RuntimeError(f"{route.name} raised StopIteration") from error
 
 
 def is_being_cancelled() -> bool:
