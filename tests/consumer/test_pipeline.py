@@ -363,6 +363,17 @@ async def test_retry_and_poison_are_errors_in_the_log(caplog: pytest.LogCaptureF
     assert "traceback" not in retry
 
 
+async def test_the_topic_of_what_cannot_be_read_is_in_the_log_and_at_the_desk(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    house = House(dead_letter_policy="never")
+    await house.send(b"not JSON")
+    [(_, fields)] = records(caplog)
+    assert fields["topic"] == "orders"
+    [failure] = await house.failures.all()
+    assert failure.source_topic == "projects/p/topics/orders"
+
+
 async def test_the_unclassified_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
     payload_in_error = ValueError("seen: " + "hunter2 " * 100)
     await House(raising(payload_in_error)).send({"id": "o1"})

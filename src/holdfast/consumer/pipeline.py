@@ -117,6 +117,7 @@ class Pipeline:
                 raise
             # Also a handler's own sys.exit, or a CancelledError of something that it waited for: one message must not
             # end the consumer. classify knows the known ones, and the rest is logged in full.
+            trail.topic = trail.topic or self._routes.topic_without_payload(delivery)
             return self._failed(error, trail)
 
     async def _run(self, delivery: Delivery, trail: Trail) -> Result:
