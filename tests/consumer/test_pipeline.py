@@ -184,6 +184,20 @@ async def test_a_plain_function_with_side_effects_holds_nobody_up() -> None:
     assert await slow_one == Applied(("orders/o1",))
 
 
+async def test_as_many_of_them_wait_at_once_as_there_are_workers() -> None:
+    """However few processors there are."""
+    most = 40
+    all_of_them = threading.Barrier(most)
+
+    def meeting(event: Event) -> Upsert:
+        all_of_them.wait(10)
+        return order_placed(event)
+
+    house = House(meeting, side_effects=True, max_workers=most)
+    outcomes = await asyncio.gather(*(house.send({"id": f"o{n}"}, f"m{n}") for n in range(most)))
+    assert {type(outcome) for outcome in outcomes} == {Applied}
+
+
 async def test_fields_that_are_no_json_are_poison() -> None:
     outcome = await House(lambda event: Upsert("orders", "o1", {"x": {1, 2}})).send({})
     assert outcome == Poisoned("SCHEMA_VALIDATION_ERROR", "x: set is not a JSON value", readable=True)

@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.clock import NANOSECONDS, Clock
@@ -24,6 +25,7 @@ from holdfast.consumer.failure_sink import FailedDelivery, FailureSink
 from holdfast.consumer.fields import json_fields
 from holdfast.consumer.identity import logical_key, marks_of
 from holdfast.consumer.message_log import LONGEST_ERROR, LONGEST_WORD, MessageLog, Trail
+from holdfast.consumer.own_thread import on_own_thread
 from holdfast.consumer.recent import RecentOutcome, RecentOutcomes
 from holdfast.consumer.routes import Routes
 from holdfast.consumer.settle import Settlement, Way, must_be_recorded, not_recorded, settle
@@ -149,7 +151,7 @@ class Pipeline:
 
     async def _changes(self, route: Route, event: Event) -> tuple[Change, ...]:
         if route.on_thread:
-            given = await self._taking_its_time(asyncio.to_thread(_called, route, event))
+            given = await self._taking_its_time(on_own_thread(route.name, partial(route.handler, event)))
         else:
             given = route.handler(event)
         if not isinstance(given, Upsert) and inspect.isawaitable(given):
@@ -210,14 +212,6 @@ class Pipeline:
             ),
         )
         self._log.write(delivery, trail, settlement, way)
-
-
-def _called(route: Route, event: Event) -> Any:
-    """On a thread. A future refuses a StopIteration, and whoever waits for it would wait for ever."""
-    try:
-        return route.handler(event)
-    except StopIteration as error:
-        raise RuntimeError(f"{route.name} raised StopIteration") from error
 
 
 def is_being_cancelled() -> bool:
