@@ -28,6 +28,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+# The failure reason of what could be read, and is not what it should be.
+WRONG_SHAPE = "SCHEMA_VALIDATION_ERROR"
+
 
 class HoldfastError(Exception):
     """The root: catch this to catch everything Holdfast raises on purpose."""
@@ -115,7 +118,7 @@ class HandlingFailure(HoldfastError):
 class Poison(HandlingFailure):
     """`reason` is the failure category that the desk groups by; the text says what is wrong with this message."""
 
-    def __init__(self, error: str, *, reason: str = "SCHEMA_VALIDATION_ERROR", readable: bool = True) -> None:
+    def __init__(self, error: str, *, reason: str = WRONG_SHAPE, readable: bool = True) -> None:
         super().__init__(error)
         self.reason = reason
         # False when the message could not even be parsed: the push answer is then 400 and not 422.

@@ -277,7 +277,8 @@ class ConsumerSettings:
     )
     max_workers: int = setting(
         8,
-        "Store transactions under way at once, and async handlers running at once. What waits shares a transaction.",
+        "Store transactions under way at once, and handlers that wait: async, or on threads. "
+        "What waits shares a transaction.",
         check=_between(1, 1000),
         variable="CONSUMER_MAX_WORKERS",
     )

@@ -490,6 +490,14 @@ def test_pages_of_nothing() -> None:
     checked(limit_page(Limit(BOUNDS, [], Ending.TIME), "http://x/", {}))
 
 
+def test_the_number_at_the_end_of_an_axis_is_not_cut() -> None:
+    drawn = plots.lines(
+        "rates", [plots.Line("offered", [(0.0, 0.0), (15_000.0, 1.0)])], x_title="rate", y_title="share"
+    )
+    (at,) = re.findall(r'<text x="([0-9.]+)" [^>]*text-anchor="middle">15,000</text>', drawn)
+    assert float(at) + len("15,000") * 11 * 0.65 / 2 <= plots.WIDTH  # of letters 11 pixels high
+
+
 @given(st.floats(1e-3, 1e9), st.floats(1.0, 1e6), st.booleans())
 def test_ticks_lie_on_the_scale(low: float, factor: float, logarithmic: bool) -> None:
     scale = plots.Scale(low if logarithmic else 0.0, low * factor * 10, 0, 100, logarithmic)

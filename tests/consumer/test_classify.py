@@ -48,6 +48,33 @@ def test_the_table(error: Exception, verdict: Verdict) -> None:
     assert classify(error) == verdict
 
 
+class WithoutText(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class WithNoText(Exception):
+    def __str__(self) -> str:
+        return 5  # type: ignore[return-value]  # noqa: PLE0307 - as somebody else may
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (WithoutText(), Verdict(Retry("WithoutText"), classified=False)),
+        (WithNoText(), Verdict(Retry("WithNoText"), classified=False)),
+        (ValueError("half \ud800"), Verdict(Retry("half ?"), classified=False)),
+        (Poison("p\ud800", reason="R\udfff"), Verdict(Poisoned("R?", "p?", readable=True))),
+        (Poison("p", reason=""), Verdict(Poisoned("SCHEMA_VALIDATION_ERROR", "p", readable=True))),
+        (Poison("p", reason=404), Verdict(Poisoned("SCHEMA_VALIDATION_ERROR", "p", readable=True))),  # type: ignore[arg-type]
+    ],
+)
+def test_an_exception_whose_text_or_reason_is_none_has_a_verdict_like_any_other(
+    error: Exception, verdict: Verdict
+) -> None:
+    assert classify(error) == verdict
+
+
 def aiohttp_error(status: int) -> aiohttp.ClientResponseError:
     info = aiohttp.RequestInfo(URL("http://x/"), "GET", CIMultiDictProxy(CIMultiDict()), URL("http://x/"))
     return aiohttp.ClientResponseError(info, (), status=status, message="text")

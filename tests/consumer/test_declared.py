@@ -79,6 +79,10 @@ def test_what_is_required_must_be_there(route: dict[str, Any], path: str, data: 
         ({"collection": "__x__"}, "collection"),
         ({"id": ""}, "id"),
         ({"id": 7}, "id"),
+        ({"id": "order..id"}, "id"),
+        ({"id": ".id"}, "id"),
+        ({"fields": {"total": "order.total."}}, r"fields\.total"),
+        ({"fields": ["order..total"]}, "fields"),
         ({"fields": "total"}, "fields"),
         ({"fields": [1]}, "fields"),
         ({"fields": {"total": 1}}, r"fields\.total"),
@@ -90,6 +94,14 @@ def test_what_is_required_must_be_there(route: dict[str, Any], path: str, data: 
 def test_a_wrong_route_is_refused_by_its_key(route: dict[str, Any], key: str) -> None:
     with pytest.raises(SettingError, match=rf"consumer\.routes\[0\]\.{key} "):
         handled(route, {})
+
+
+def test_what_is_required_of_a_whole_payload_may_lie_deep() -> None:
+    route = {"required": ["order.total"]}
+    data = {"order": {"id": "o1", "total": 5}}
+    assert handled(route, data).fields == data
+    with pytest.raises(Poison, match=r"order\.total: is missing"):
+        handled(route, {"order": {"id": "o1"}})
 
 
 @pytest.mark.parametrize("missing", ["topic", "collection"])

@@ -55,3 +55,12 @@ def test_a_long_code_is_cut_and_a_strange_one_is_none() -> None:
     assert error_code(strange) == "x" * 50
     strange.code = {"not": "a code"}
     assert error_code(strange) == ""
+
+
+def test_a_code_that_cannot_be_read_is_none() -> None:
+    class Broken(Exception):
+        @property
+        def code(self) -> str:
+            raise KeyError("code")
+
+    assert error_code(Broken("x")) == ""

@@ -184,6 +184,20 @@ async def test_a_plain_function_with_side_effects_holds_nobody_up() -> None:
     assert await slow_one == Applied(("orders/o1",))
 
 
+async def test_as_many_of_them_wait_at_once_as_there_are_workers() -> None:
+    """However few processors there are."""
+    most = 40
+    all_of_them = threading.Barrier(most)
+
+    def meeting(event: Event) -> Upsert:
+        all_of_them.wait(10)
+        return order_placed(event)
+
+    house = House(meeting, side_effects=True, max_workers=most)
+    outcomes = await asyncio.gather(*(house.send({"id": f"o{n}"}, f"m{n}") for n in range(most)))
+    assert {type(outcome) for outcome in outcomes} == {Applied}
+
+
 async def test_fields_that_are_no_json_are_poison() -> None:
     outcome = await House(lambda event: Upsert("orders", "o1", {"x": {1, 2}})).send({})
     assert outcome == Poisoned("SCHEMA_VALIDATION_ERROR", "x: set is not a JSON value", readable=True)
@@ -241,6 +255,27 @@ async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_handler(
     """A handler may wait for something that somebody else has cancelled. Nobody cancelled the message."""
     house = House(raising(asyncio.CancelledError()), max_workers=1, queue_size=1)
     assert await house.send({"id": "o1"}) == Retry("CancelledError")
+
+
+class OfItsOwn(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("side_effects", [False, True])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), OfItsOwn(), BaseExceptionGroup("several", [OfItsOwn()]), StopIteration(), StopIteration(5)]
+)
+async def test_no_kind_of_exception_ends_or_blocks_the_consumer(error: BaseException, side_effects: bool) -> None:
+    house = House(raising(error), side_effects=side_effects, max_workers=1)
+    for _ in range(2):
+        async with asyncio.timeout(10):
+            assert isinstance(await house.send({"id": "o1"}), Retry)
+    assert house.pipeline.recent.totals["retry"] == 2
+
+
+async def test_an_interrupt_of_the_process_is_passed_on() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        await House(raising(KeyboardInterrupt())).send({"id": "o1"})
 
 
 async def test_redelivered_and_reordered_input_leaves_the_same_documents() -> None:
@@ -340,6 +375,17 @@ async def test_retry_and_poison_are_errors_in_the_log(caplog: pytest.LogCaptureF
     assert (poison["error_type"], poison["retryable"]) == ("Poison", False)
     assert poison["failure_reason"] == "DECODE_ERROR"
     assert "traceback" not in retry
+
+
+async def test_the_topic_of_what_cannot_be_read_is_in_the_log_and_at_the_desk(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    house = House(dead_letter_policy="never")
+    await house.send(b"not JSON")
+    [(_, fields)] = records(caplog)
+    assert fields["topic"] == "orders"
+    [failure] = await house.failures.all()
+    assert failure.source_topic == "projects/p/topics/orders"
 
 
 async def test_the_unclassified_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:

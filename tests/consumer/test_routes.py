@@ -10,6 +10,7 @@ import pytest
 from holdfast.consumer.event import Event
 from holdfast.consumer.routes import Routes
 from holdfast.errors import Poison
+from holdfast.model.message import Delivery, Message
 
 KNOWN = ("by-attribute", "by-topic", "by-pubsub", "by-source", "by-path", "by-id", "system.events", "orders")
 SUBSCRIPTION = "projects/p/subscriptions/orders.materializer"
@@ -69,3 +70,14 @@ def test_where_no_sign_names_a_handler_the_surest_is_told() -> None:
     with pytest.raises(Poison, match=r"^topic: there is no handler for 'billing'$") as caught:
         topic_of({"topic": "the weather", "service": "s"}, {"topic": "billing"})
     assert caught.value.reason == "UNROUTABLE"
+
+
+def test_what_is_known_without_the_payload() -> None:
+    def told(attribute: str, subscription: str, known: Sequence[str] = KNOWN) -> str:
+        delivery = Delivery(subscription, Message(b"\xff", {"topic": attribute} if attribute else {}))
+        return Routes({SUBSCRIPTION: "by-path"}, "system.events", known).topic_without_payload(delivery)
+
+    assert told("projects/p/topics/by-attribute", SUBSCRIPTION) == "by-attribute"
+    assert told("unknown", SUBSCRIPTION) == "by-path"
+    assert told("", "projects/p/subscriptions/other") == ""
+    assert told("", "projects/p/subscriptions/other", ["orders"]) == "orders"

@@ -105,6 +105,34 @@ def test_a_stop_in_the_middle(shop: Shop) -> None:
     assert outcomes(again) == ["applied"] * (MESSAGES - done)
 
 
+HANGING = """
+import threading
+
+from holdfast.consumer import Consumer, Event
+
+app = Consumer()
+
+
+@app.on("orders", side_effects=True)
+def order(event: Event):
+    print("begun", flush=True)
+    threading.Event().wait(300)
+"""
+
+
+def test_a_handler_that_hangs_on_its_thread_does_not_hold_up_a_stop(launcher: Launcher) -> None:
+    (launcher.cwd / "hanging.py").write_text(HANGING)
+    broker = launcher.part("broker")
+    with Pubsub(broker.broker) as pubsub:
+        pubsub.create_topic("orders")
+        pubsub.subscribe("worker", "orders")
+        pubsub.publish("orders", {"id": "a"})
+    env = {"PUBSUB_EMULATOR_HOST": broker.broker, "HOLDFAST_CONSUMER_DRAIN_SECONDS": "0.5"}
+    consume = launcher.part("consume", "hanging:app", "--pull", "worker", env=env)
+    eventually(lambda: "begun" in consume.stdout)
+    assert consume.stop() == 0
+
+
 def test_a_kill_in_the_middle(shop: Shop) -> None:
     shop.in_the_middle()
     shop.consumer.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -263,6 +264,21 @@ async def test_an_open_that_failed_holds_no_lock(path: Path) -> None:
         with pytest.raises(CorruptData):
             await Database.open(path, SCHEMA)
     write(path, b"")
+    await (await Database.open(path, SCHEMA)).close()
+
+
+async def test_a_disk_without_room_for_the_name_of_the_holder_does_not_keep_the_lock_from_everybody(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        database = await Database.open(path, SCHEMA)
+        with pytest.raises(DataDirectoryError, match=r"in use .*process unknown"):
+            await Database.open(path, SCHEMA)
+        await database.close()
     await (await Database.open(path, SCHEMA)).close()
 
 

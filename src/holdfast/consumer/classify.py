@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.consumer.known_exceptions import Meaning, meaning_of
-from holdfast.errors import BadInput, Misconfigured, Poison, StorageUnavailable, Transient
+from holdfast.errors import WRONG_SHAPE, BadInput, Misconfigured, Poison, StorageUnavailable, Transient
 from holdfast.model.outcome import Poisoned, Retry
 
 # The failure reason of what another service refuses for good.
@@ -19,12 +19,12 @@ class Verdict(NamedTuple):
 
 def classify(error: BaseException) -> Verdict:
     """The order of the cases matters where one is a kind of the other: PermissionError is an OSError."""
-    text = str(error) or type(error).__name__
+    text = _text_of(error)
     match error:
         case Poison():
-            return Verdict(Poisoned(error.reason, text, error.readable))
+            return Verdict(Poisoned(_reason_of(error), text, error.readable))
         case BadInput():  # from a store that was given fields which are not JSON: again cannot help
-            return Verdict(Poisoned("SCHEMA_VALIDATION_ERROR", text, readable=True))
+            return Verdict(Poisoned(WRONG_SHAPE, text, readable=True))
         case Misconfigured() | PermissionError():
             return Verdict(Retry(text, misconfigured=True))
         case Transient():
@@ -43,3 +43,21 @@ def classify(error: BaseException) -> Verdict:
     # Perhaps a bug, perhaps a driver's own word for "not now": tried again until the attempts run out, and then in the
     # dead letters, where someone sees it.
     return Verdict(Retry(text), classified=False)
+
+
+def _text_of(error: BaseException) -> str:
+    """An exception of somebody else may have no text, none that can be had, or one that UTF-8 cannot hold."""
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - its own failure says nothing about the message
+        text = ""
+    return _as_utf8(text) or type(error).__name__
+
+
+def _reason_of(error: Poison) -> str:
+    given: object = error.reason  # as a handler really gave it
+    return _as_utf8(given) if isinstance(given, str) and given.strip() else WRONG_SHAPE
+
+
+def _as_utf8(text: str) -> str:
+    return text if text.isascii() else text.encode(errors="replace").decode()

@@ -52,7 +52,7 @@ class DeclaredRoute:
                 raise SettingError(f"{where}.{key}", raw[key], f"there is no such key; these are: {', '.join(_KNOWN)}")
         self.topic = short_id(_text(where, raw, "topic"))
         self._collection = _text(where, raw, "collection")
-        self._id = _text(where, raw, "id") if "id" in raw else ""
+        self._id = _path(f"{where}.id", raw["id"]) if "id" in raw else ""
         self._fields = _fields(where, raw)
         self._required = _names(f"{where}.required", raw.get("required", []))
         self.__name__ = f"route of {self.topic}"
@@ -73,8 +73,9 @@ class DeclaredRoute:
     def __call__(self, event: Event) -> Upsert:
         fields = event.data if self._fields is None else self._picked(event.data, self._fields)
         for name in self._required:
-            if fields.get(name) is None:
-                raise Poison(f"{(self._fields or {}).get(name, name)}: is missing")
+            path = (self._fields or {}).get(name, name)
+            if _at(event.data, path) in (None, _ABSENT):
+                raise Poison(f"{path}: is missing")
         return Upsert(self._collection, self._document_id(event), fields)
 
     def _picked(self, data: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
@@ -120,11 +121,16 @@ def _fields(where: str, raw: Mapping[str, Any]) -> dict[str, str] | None:
         return None
     if isinstance(given, Mapping):
         for name, path in given.items():
-            if not isinstance(path, str) or not path:
-                raise SettingError(f"{where}.fields.{name}", path, "must be a path, such as order.total")
+            _path(f"{where}.fields.{name}", path)
         return dict(given)
     names = _names(f"{where}.fields", given)
-    return {name: name for name in names}
+    return {name: _path(f"{where}.fields", name) for name in names}
+
+
+def _path(where: str, value: object) -> str:
+    if not isinstance(value, str) or not all(value.split(".")):
+        raise SettingError(where, value, "must be a path, such as order.total")
+    return value
 
 
 def _names(where: str, given: object) -> list[str]:

@@ -27,7 +27,7 @@ def error_code(error: BaseException) -> str:
 
 def _code_of(error: BaseException) -> str:
     for name in _ATTRIBUTES:
-        value = getattr(error, name, None)
+        value = _attribute(error, name)
         if isinstance(value, Enum):
             return value.name
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
@@ -35,3 +35,10 @@ def _code_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return errno.errorcode.get(error.errno, str(error.errno))
     return ""
+
+
+def _attribute(error: BaseException, name: str) -> object:
+    try:
+        return getattr(error, name, None)
+    except Exception:  # noqa: BLE001 - a property of somebody else's, which fails when it is read
+        return None

@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import inspect
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.clock import NANOSECONDS, Clock
@@ -24,6 +25,7 @@ from holdfast.consumer.failure_sink import FailedDelivery, FailureSink
 from holdfast.consumer.fields import json_fields
 from holdfast.consumer.identity import logical_key, marks_of
 from holdfast.consumer.message_log import LONGEST_ERROR, LONGEST_WORD, MessageLog, Trail
+from holdfast.consumer.own_thread import on_own_thread
 from holdfast.consumer.recent import RecentOutcome, RecentOutcomes
 from holdfast.consumer.routes import Routes
 from holdfast.consumer.settle import Settlement, Way, must_be_recorded, not_recorded, settle
@@ -110,11 +112,14 @@ class Pipeline:
     async def _outcome(self, delivery: Delivery, trail: Trail) -> Outcome:
         try:
             return await self._run(delivery, trail)
-        except asyncio.CancelledError as error:
-            if is_being_cancelled():
+        except (KeyboardInterrupt, GeneratorExit):
+            raise  # somebody ends the process, or this coroutine
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
                 raise
-            return self._failed(error, trail)  # somebody else's, which came out of a handler
-        except Exception as error:  # noqa: BLE001 - classify knows the known ones, and the rest is logged in full
+            # Also a handler's own sys.exit, or a CancelledError of something that it waited for: one message must not
+            # end the consumer. classify knows the known ones, and the rest is logged in full.
+            trail.topic = trail.topic or self._routes.topic_without_payload(delivery)
             return self._failed(error, trail)
 
     async def _run(self, delivery: Delivery, trail: Trail) -> Result:
@@ -146,7 +151,7 @@ class Pipeline:
 
     async def _changes(self, route: Route, event: Event) -> tuple[Change, ...]:
         if route.on_thread:
-            given = await self._taking_its_time(asyncio.to_thread(route.handler, event))
+            given = await self._taking_its_time(on_own_thread(route.name, partial(route.handler, event)))
         else:
             given = route.handler(event)
         if not isinstance(given, Upsert) and inspect.isawaitable(given):

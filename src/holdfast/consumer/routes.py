@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.consumer.event import Event
 from holdfast.errors import Poison
+from holdfast.model.message import Delivery
 from holdfast.model.names import short_id
 
 UNROUTABLE = "UNROUTABLE"
@@ -46,6 +47,15 @@ class Routes:
             f"and subscription {event.subscription[:LONGEST_NAME]!r} is not in the subscription topic map",
             reason=UNROUTABLE,
         )
+
+    def topic_without_payload(self, delivery: Delivery) -> str:
+        """What is known of a message whose payload cannot be read: "" where nothing else names a topic of ours."""
+        signs = (
+            delivery.message.attributes.get("topic", ""),
+            self._named_by_subscription(delivery.subscription),
+            self._only_topic,
+        )
+        return next((topic for sign in signs if (topic := short_id(sign)) in self._known), "")
 
     def _signs(self, event: Event) -> Iterator[str]:
         """From the surest to the weakest that names a topic."""

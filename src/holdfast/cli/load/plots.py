@@ -10,6 +10,7 @@ from html import escape
 WIDTH, HEIGHT = 720, 240
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 40
 _INNER_WIDTH, _INNER_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+_DIGIT_WIDTH = 8  # at most
 
 _TICKS = 5
 
@@ -142,6 +143,8 @@ def _rows(y: Scale, title: str) -> str:
 
 
 def _x_label(at: float, text: str) -> str:
+    """Below its place, but no further right than the plot: a long number at the end of the axis would be cut."""
+    at = min(at, WIDTH - len(text) * _DIGIT_WIDTH / 2)
     return f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{escape(text)}</text>'
 
 

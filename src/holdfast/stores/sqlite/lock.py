@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.errors import DataDirectoryError
@@ -29,10 +30,13 @@ class FileLock:
                 f"{database} is in use by another Holdfast (process {holder}). "
                 "Stop that one, or choose another directory with --data"
             ) from error
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        # Who holds it is for people to read. A full disk that has no room for that may have room for all the rest.
+        with suppress(OSError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """The file stays: removing it would race with a process that has just opened it."""
-        os.ftruncate(self._file, 0)
+        with suppress(OSError):
+            os.ftruncate(self._file, 0)
         os.close(self._file)
