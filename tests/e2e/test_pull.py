@@ -120,6 +120,34 @@ def order(event: Event):
 """
 
 
+TWO_HANDLERS = """
+from holdfast.consumer import Consumer, Event, Upsert
+
+app = Consumer()
+
+
+@app.on("orders")
+@app.on("refunds")
+def any_event(event: Event):
+    return Upsert("events", event.message_id, {})
+"""
+
+
+@pytest.mark.parametrize(("topic_map", "warned"), [({}, True), ({"worker": "orders"}, False)])
+def test_a_subscription_that_leaves_a_doubt_is_told_at_the_start(
+    launcher: Launcher, topic_map: dict[str, str], warned: bool
+) -> None:
+    (launcher.cwd / "shop.py").write_text(TWO_HANDLERS)
+    env = {
+        "PUBSUB_EMULATOR_HOST": launcher.part("broker").broker,
+        "HOLDFAST_TOPOLOGY_CREATE": "never",
+        "SUBSCRIPTION_TOPIC_MAP": json.dumps(topic_map),
+    }
+    consumer = launcher.part("consume", "shop:app", "--pull", "worker", env=env)
+    consumer.stop()
+    assert ("must name their topic" in consumer.stderr) is warned
+
+
 def test_a_handler_that_hangs_on_its_thread_does_not_hold_up_a_stop(launcher: Launcher) -> None:
     (launcher.cwd / "hanging.py").write_text(HANGING)
     broker = launcher.part("broker")

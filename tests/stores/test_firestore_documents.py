@@ -25,12 +25,14 @@ from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
 from holdfast.consumer.changes import Change, Count, Upsert
 from holdfast.consumer.documents import DocumentStore, Mark, Result
 from holdfast.errors import BadInput, HoldfastError, Misconfigured, StorageUnavailable
+from holdfast.model.document import EventOrder
 from holdfast.model.outcome import Applied, Duplicate, Stale
 from holdfast.stores.firestore import database as database_module
 from holdfast.stores.firestore import documents as documents_module
 from holdfast.stores.firestore.database import FirestoreDatabase
 from holdfast.stores.firestore.documents import FirestoreDocumentStore
 from holdfast.stores.firestore.names import is_possible_id, mark_document_id
+from holdfast.stores.firestore.remembered import MOST_REMEMBERED, Remembered, Version
 from holdfast.stores.firestore.turns import Turns
 from holdfast.stores.page_token import token_after
 from holdfast.testing.contracts.documents import (
@@ -343,6 +345,101 @@ async def test_a_document_without_any_time_is_older_than_all(store: DocumentStor
     assert await fields_of(store, "totals", "t") == {"events": 6, "kept": "x"}
 
 
+# What is guessed and not read.
+
+
+async def test_what_is_new_is_not_read(store: DocumentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.apply([a_write(f"m{number}", document_id=f"d{number}") for number in range(3)])
+    reads = counted(monkeypatch, "read")
+    writes = [a_write(f"n{number}", document_id=f"d{number}", event_time=200) for number in range(3)]
+    assert {type(result) for result in await store.apply(writes)} == {Applied}
+    assert reads() == 0
+    assert isinstance(await one(store, a_write("new", document_id="new")), Applied)
+    assert reads() == 1
+    assert await fields_of(store, "things", "d2") == {"by": "n2"}
+
+
+async def test_what_is_not_new_is_read(store: DocumentStore) -> None:
+    await one(store, a_write("m1"))
+    older = a_write("m0", event_time=50)
+    # All in one batch, so the newest write of the document is one whose condition the commit checks.
+    results = await store.apply([older, a_write("m1"), a_write("m2", event_time=200), older])
+    assert [type(result) for result in results] == [Stale, Duplicate, Applied, Duplicate]
+    assert await fields_of(store, "things", "doc") == {"by": "m2"}
+
+
+async def test_one_event_under_two_message_ids(store: DocumentStore) -> None:
+    await one(store, a_write("m1", keys=("message:m1", "event:e")))
+    again = a_write("m2", event_time=200, keys=("message:m2", "event:e"))
+    assert await one(store, again) == Duplicate(f"{MARKS}/event:e")
+    assert await fields_of(store, "things", "doc") == {"by": "m1"}
+
+
+async def test_a_document_that_another_wrote_since(store: DocumentStore, other: DocumentStore) -> None:
+    await one(store, a_write("m1"))
+    await one(other, a_write("m3", event_time=300))
+    assert await one(store, a_write("m2", event_time=200)) == Stale("things/doc")
+    assert isinstance(await one(store, a_write("m4", event_time=400)), Applied)
+    assert await one(other, a_write("m3b", event_time=350)) == Stale("things/doc")
+    assert await fields_of(store, "things", "doc") == {"by": "m4"}
+
+
+async def test_a_document_that_was_removed_since(store: DocumentStore, plain: firestore.Client) -> None:
+    await one(store, a_write("m1"))
+    plain.document("things/doc").delete()
+    assert isinstance(await one(store, a_write("m0", event_time=50)), Applied)
+    plain.document("things/doc").delete()
+    assert isinstance(await one(store, a_write("m2", event_time=200)), Applied)
+    assert await fields_of(store, "things", "doc") == {"by": "m2"}
+
+
+async def test_what_is_refused_may_be_a_duplicate(store: DocumentStore, plain: firestore.Client) -> None:
+    await one(store, a_count("m1", {"events": 1}))
+    plain.document("totals/t").update({"events": "many"})
+    assert isinstance(await one(store, a_count("m1", {"events": 1})), Duplicate)
+    with pytest.raises(BadInput, match="events"):
+        await one(store, a_count("m2", {"events": 1}))
+
+
+async def test_after_duplicates_the_marks_are_read(store: DocumentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay costs a read a batch, and no commit that fails."""
+    writes = [a_write(f"m{number}", document_id=f"d{number}") for number in range(4)]
+    await store.apply(writes)
+    assert isinstance(await one(store, writes[0]), Duplicate)
+    commits = counted(monkeypatch, "commit")
+    for write in writes:
+        assert isinstance(await one(store, write), Duplicate)
+    assert commits() == 0
+    # And one that is new turns it back.
+    assert isinstance(await one(store, a_write("new", document_id="d1", event_time=200)), Applied)
+    reads = counted(monkeypatch, "read")
+    assert isinstance(await one(store, a_write("newer", document_id="d1", event_time=300)), Applied)
+    assert reads() == 0
+
+
+async def test_with_others_documents_are_read(
+    store: DocumentStore, other: DocumentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that take turns at one document: after the first time each reads it, and no commit fails."""
+    await one(store, a_write("m0", event_time=0))
+    await one(other, a_write("m1", event_time=1))
+    for number in range(2, 6):
+        await one((store, other)[number % 2], a_write(f"m{number}", event_time=number))
+    commits = counted(monkeypatch, "commit")
+    for number in range(6, 10):
+        await one((store, other)[number % 2], a_write(f"m{number}", event_time=number))
+    assert commits() == 4
+
+
+def test_only_so_much_is_remembered() -> None:
+    remembered = Remembered()
+    version = Version(EventOrder(1, 0, 0, "m"), None)
+    paths = [("things", str(number)) for number in range(MOST_REMEMBERED)]
+    remembered.note(dict.fromkeys(paths, version))
+    remembered.note({paths[0]: version, ("things", "more"): version})
+    assert remembered.of([paths[0], paths[1], paths[2]]).keys() == {paths[0], paths[2]}
+
+
 # Several processes.
 
 
@@ -409,8 +506,8 @@ async def test_one_that_always_loses_gives_up(
     after_each(monkeypatch, "read", meanwhile)
     with pytest.raises(StorageUnavailable, match="10 times in a row"):
         await one(store, a_write())
-    assert next(numbers) == 10
-    assert seen(plain, "things/doc") == {"rival": 9}
+    assert next(numbers) == 11  # with the guess that no mark is there
+    assert seen(plain, "things/doc") == {"rival": 10}
     assert not plain.document(f"{MARKS}/message:m1").get().exists
 
 
@@ -571,7 +668,7 @@ async def test_closing_ends_what_is_under_way(
 ) -> None:
     await one(store, a_write("m1"))
     monkeypatch.setattr(database_module, "CLOSE_SECONDS", 0.1)
-    asked = noted(monkeypatch, "read")
+    asked = noted(monkeypatch, "commit")
     with firestore_emulator.frozen():
         under_way = asyncio.create_task(one(store, a_write("m2")))
         await asked.wait()
@@ -586,7 +683,7 @@ async def test_a_cancelled_apply_is_cancelled(
     await one(store, a_write("m1"))
     # gRPC may not have noticed that a call was cancelled so early, and a closing channel then waits for it.
     monkeypatch.setattr(database_module, "CLOSE_SECONDS", 0.1)
-    asked = noted(monkeypatch, "read")
+    asked = noted(monkeypatch, "commit")
     with firestore_emulator.frozen():
         under_way = asyncio.create_task(one(store, a_write("m2", event_time=200)))
         await asked.wait()
@@ -670,15 +767,16 @@ async def test_errors_are_ours_and_nothing_is_tried_twice(
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
+    ("code", "expected", "commits"),
     [
-        (CODES.UNAVAILABLE, StorageUnavailable),
-        (CODES.PERMISSION_DENIED, Misconfigured),
-        (CODES.INVALID_ARGUMENT, BadInput),
+        (CODES.UNAVAILABLE, StorageUnavailable, 1),
+        (CODES.PERMISSION_DENIED, Misconfigured, 1),
+        # What is refused may be a duplicate, which shows when the marks are read.
+        (CODES.INVALID_ARGUMENT, BadInput, 2),
     ],
 )
 async def test_a_commit_that_fails_is_not_tried_again(
-    code: grpc.StatusCode, expected: type[HoldfastError], monkeypatch: pytest.MonkeyPatch
+    code: grpc.StatusCode, expected: type[HoldfastError], commits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with failing_store(code, monkeypatch) as (store, server):
 
@@ -688,7 +786,7 @@ async def test_a_commit_that_fails_is_not_tried_again(
         monkeypatch.setattr(FirestoreDatabase, "read", nothing_there)
         with pytest.raises(expected):
             await one(store, a_write())
-        assert server.asked == ["Commit"]
+        assert server.asked == ["Commit"] * commits
 
 
 async def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -793,6 +891,20 @@ def noted(monkeypatch: pytest.MonkeyPatch, method: str) -> asyncio.Event:
 
     monkeypatch.setattr(FirestoreDatabase, method, asking)
     return asked
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, method: str) -> Callable[[], int]:
+    """Tells how often the database was asked since."""
+    real = getattr(FirestoreDatabase, method)
+    times = 0
+
+    def asking(self: FirestoreDatabase, *arguments: Any) -> Any:
+        nonlocal times
+        times += 1
+        return real(self, *arguments)
+
+    monkeypatch.setattr(FirestoreDatabase, method, asking)
+    return lambda: times
 
 
 async def eventually(call: Callable[[], Awaitable[object]], within: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -27,13 +28,15 @@ from holdfast.consumer.transport import Transport
 from holdfast.deadletter.capture import DirectCapture
 from holdfast.deadletter.failures import FailureStore
 from holdfast.errors import SettingError
-from holdfast.model.names import topic_path
+from holdfast.model.names import short_id, topic_path
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
 from holdfast.transports.google import GoogleTransport
 from holdfast.wiring.lifetimes import background, entered
 from holdfast.wiring.push_tokens import remote_auth
 from holdfast.wiring.stores import open_documents, open_failures_beside_desk
+
+log = logging.getLogger("holdfast.consumer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,17 @@ def consumer_routes(pipeline: Pipeline, documents: DocumentStore, auth: PushAuth
 def make_consumer(settings: Settings, clock: Clock, own: Consumer | None = None) -> Consumer:
     """The user's `own`, or the materializer, with the routes of holdfast.toml."""
     return add_declared_routes(own or materializer(settings.consumer, clock), settings.consumer.routes)
+
+
+def warn_of_unmapped(settings: Settings, app: Consumer, subscriptions: Sequence[str]) -> None:
+    """With a single handler there is no doubt. With several, a message that does not name its topic is poison."""
+    known = {**topics_by_subscription(settings), **settings.consumer.subscription_topic_map}
+    for name in subscriptions if len(app.topics) > 1 else ():
+        if name not in known and short_id(name) not in known:
+            log.warning(
+                "messages of this subscription must name their topic: it is not in consumer.subscription_topic_map",
+                extra={"fields": {"subscription": name, "topics": ", ".join(app.topics)}},
+            )
 
 
 def load_app(name: str) -> Consumer:

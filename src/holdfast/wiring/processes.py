@@ -33,6 +33,7 @@ from holdfast.wiring.consumer import (
     load_app,
     make_consumer,
     make_pipeline,
+    warn_of_unmapped,
 )
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.push_tokens import local_auth, push_token
@@ -100,6 +101,7 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         consumer = make_consumer(settings, clock, load_app(app) if app else None)
         part = await stack.enter_async_context(consuming(settings, consumer, clock))
+        warn_of_unmapped(settings, consumer, pull)
         await stack.enter_async_context(serving(listener, part.routes, part.checks))
         if not app and _may_create(settings):
             token = push_token(settings) if part.auth else None

@@ -107,15 +107,16 @@ class FirestoreDatabase:
             found = [firestore.BatchGetDocumentsResponse.pb(answer).found async for answer in answers]
         return {document.name: document for document in found if document.name}
 
-    async def commit(self, writes: Iterable[Any]) -> None:
-        """All of them or none. Raises Conflict when what they expect to be there is not."""
+    async def commit(self, writes: Iterable[Any]) -> Sequence[Any]:
+        """All of them or none; gives the update time of each. Raises Conflict when one expects what is not there."""
         request = firestore.CommitRequest.pb()(database=self._name, writes=writes)
         if len(request.writes) > MOST_WRITES:
             raise BadInput("writes", f"change {len(request.writes)} documents at once; {MOST_WRITES} is the most")
         if (size := request.ByteSize()) > self._largest_commit_bytes:
             raise BadInput("writes", f"have {size:,} bytes together; {self._largest_commit_bytes:,} is the most")
         with self._calling(), _telling_conflicts():
-            await self._client.commit(firestore.CommitRequest.wrap(request), **self._limits)
+            answer = await self._client.commit(firestore.CommitRequest.wrap(request), **self._limits)
+        return [result.update_time for result in firestore.CommitResponse.pb(answer).write_results]
 
     async def write_each(self, writes: Iterable[Any]) -> int:
         """Each for itself; gives how many were done."""

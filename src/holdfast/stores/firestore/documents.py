@@ -6,6 +6,10 @@ for browsers and phones make transactions. Unlike a transaction of the server it
 same document find out at once, where two transactions that both have read it wait for each other until both time out.
 What was read and is not written needs no condition: that a mark is there, and that a document is newer, stays true.
 
+Mostly no mark is there yet, and a document is as this process wrote it last. So this is guessed at first and not read;
+the conditions of the commit are then what finds out. All that was guessed must be written, so that it has a condition.
+Where that is not so, or a guess was wrong, all is read.
+
 A dedupe mark is a document as well, with `createdAt`, `messageId` and `expireAt`, a timestamp that a TTL policy of
 Firestore can use. The collections that hold marks are remembered in the document MARK_COLLECTIONS: `forget_expired`
 looks only there and so can never remove a document, and `collections` leaves them out.
@@ -27,6 +31,7 @@ from holdfast.model.document import Document
 from holdfast.model.strict_json import LARGEST_INTEGER
 from holdfast.stores.firestore.database import MOST_WRITES, Conflict, FirestoreDatabase, RawQuery, RawWrite
 from holdfast.stores.firestore.names import is_possible_id, is_shortened, mark_document_id
+from holdfast.stores.firestore.remembered import Remembered, Version
 from holdfast.stores.firestore.turns import Turns
 from holdfast.stores.firestore.values import (
     MICROSECOND,
@@ -77,7 +82,11 @@ class FirestoreDocumentStore:
         self.largest_batch = LARGEST_BATCH
         self._database = database
         self._turns = Turns()
-        self._remembered: frozenset[str] = frozenset()  # collections that are in MARK_COLLECTIONS for sure
+        self._remembered = Remembered()
+        # By what was read last. Both come in rows: when a subscription is replayed, when others share the work.
+        self._marks_are_there = False
+        self._others_write = False
+        self._known: frozenset[str] = frozenset()  # collections that are in MARK_COLLECTIONS for sure
 
     @classmethod
     async def open(cls, project: str, database: str = "(default)") -> FirestoreDocumentStore:
@@ -95,7 +104,7 @@ class FirestoreDocumentStore:
         names = self._names(needed)
         try:
             async with asyncio.timeout(LONGEST_APPLY_SECONDS), self._turns.of(names):
-                return await self._apply(writes, needed, names)
+                return await self._apply(writes, needed)
         except TimeoutError as error:
             raise StorageUnavailable(f"Firestore took longer than {LONGEST_APPLY_SECONDS:g} seconds") from error
 
@@ -146,14 +155,33 @@ class FirestoreDocumentStore:
 
     def _check(self, needed: Needed) -> None:
         """A document must not replace a mark, nor a list of ours."""
-        own = {MARK_COLLECTIONS[0], *self._remembered, *(mark.collection for mark in needed.marks)}
+        own = {MARK_COLLECTIONS[0], *self._known, *(mark.collection for mark in needed.marks)}
         for collection, document_id in needed.documents | needed.counted:
             if collection in own:
                 raise BadInput(f"{collection}/{document_id}", "is in a collection that is kept for dedupe marks")
 
-    async def _apply(self, writes: Sequence[Write], needed: Needed, names: Sequence[str]) -> Sequence[Result]:
+    async def _apply(self, writes: Sequence[Write], needed: Needed) -> Sequence[Result]:
+        results = None if self._marks_are_there else await self._apply_guessing(writes, needed)
+        return await self._apply_reading(writes, needed) if results is None else results
+
+    async def _apply_guessing(self, writes: Sequence[Write], needed: Needed) -> Sequence[Result] | None:
+        """None when the guess was wrong, or cannot be told to be right. Nothing was done then."""
+        guessed = {} if self._others_write else self._remembered.of(needed.documents)
+        found = await self._read(Needed(frozenset(), needed.documents - guessed.keys(), needed.counted))
+        documents = {path: Stored({}, version.order) for path, version in guessed.items()}
+        versions = {self._name(*path): version.update_time for path, version in guessed.items()}
+        try:
+            judged = judge(writes, {}, {**documents, **found.documents})
+            if needed.marks <= judged.marks.keys() and guessed.keys() <= judged.documents.keys():
+                await self._commit(judged, {**versions, **found.versions})
+                return judged.results
+        except (Conflict, BadInput):  # what is refused may be a duplicate, and then there is nothing to refuse
+            pass
+        return None
+
+    async def _apply_reading(self, writes: Sequence[Write], needed: Needed) -> Sequence[Result]:
         for attempt in range(1, MOST_ATTEMPTS + 1):
-            found = await self._read(needed, names)
+            found = await self._read(needed)
             judged = judge(writes, found.marks, found.documents)
             try:
                 await self._commit(judged, found.versions)
@@ -165,25 +193,40 @@ class FirestoreDocumentStore:
                 return judged.results
         raise StorageUnavailable(f"others changed the same documents {MOST_ATTEMPTS} times in a row")
 
-    async def _read(self, needed: Needed, names: Sequence[str]) -> _Found:
+    async def _read(self, needed: Needed) -> _Found:
+        names = self._names(needed)
         # Whole documents only where something is counted up.
         only = () if needed.counted else (*ORDER_FIELDS, "expireAt")
         found = await self._database.read(names, only) if names else {}
         paths = {self._name(*path): path for path in needed.documents | needed.counted}
-        return _Found(
+        answer = _Found(
             marks=self._expiries(needed.marks, found),
             documents={paths[name]: stored_in(document) for name, document in found.items() if name in paths},
             versions={name: document.update_time for name, document in found.items()},
         )
+        self._learn(needed, answer)
+        return answer
+
+    def _learn(self, needed: Needed, found: _Found) -> None:
+        """Whether the guesses would have been right, of what was read."""
+        if needed.marks:
+            self._marks_are_there = bool(found.marks)
+        if remembered := self._remembered.of(needed.documents):
+            self._others_write = any(
+                found.versions.get(self._name(*path)) != version.update_time for path, version in remembered.items()
+            )
 
     async def _commit(self, judged: Judged, versions: Mapping[str, Any]) -> None:
         documents = [
             document_of(self._name(*path), "/".join(path), stored) for path, stored in judged.documents.items()
         ]
         documents += [self._mark_document(mark, record) for mark, record in judged.marks.items()]
-        if documents:
-            await self._remember({mark.collection for mark in judged.marks})
-            await self._database.commit(_put(document, versions.get(document.name)) for document in documents)
+        if not documents:
+            return
+        await self._make_known({mark.collection for mark in judged.marks})
+        times = await self._database.commit(_put(document, versions.get(document.name)) for document in documents)
+        written = zip(judged.documents.items(), times, strict=False)  # the times of the marks come after
+        self._remembered.note({path: Version(stored.order, time) for (path, stored), time in written})
 
     # Marks.
 
@@ -200,9 +243,9 @@ class FirestoreDocumentStore:
     def _expiries(self, marks: Iterable[Mark], found: Mapping[str, Any]) -> dict[Mark, int]:
         return {mark: _expiry(found[name]) for mark in marks if (name := self._mark_name(mark)) in found}
 
-    async def _remember(self, collections: Iterable[str]) -> None:
+    async def _make_known(self, collections: Iterable[str]) -> None:
         """Before the first mark is made in a collection: one that nobody knows of would stay for ever."""
-        new = frozenset(collections) - self._remembered
+        new = frozenset(collections) - self._known
         if not new:
             return
         addition = RawWrite()
@@ -212,7 +255,7 @@ class FirestoreDocumentStore:
         for collection in sorted(new):
             union.append_missing_elements.values.add(string_value=collection)
         await self._database.commit([addition])
-        self._remembered |= new
+        self._known |= new
 
     async def _mark_collections(self) -> Sequence[str]:
         """Those of all processes."""
