@@ -27,7 +27,7 @@ class DirectCapture:
 
     async def record(self, failed: FailedDelivery) -> None:
         store = await self._opened()
-        await store.record(self._failed_message(failed))
+        await store.record([self._failed_message(failed)])
 
     async def close(self) -> None:
         if self._store is not None:

@@ -16,7 +16,7 @@ from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.pull import pulling
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.collector import Collector
-from holdfast.deadletter.failures import FailureStore
+from holdfast.deadletter.store import DeskStore
 from holdfast.deadletter.service import Desk
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
@@ -130,7 +130,7 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def _collecting(
-    clock: Clock, transport: Transport, failures: FailureStore, subscriptions: Sequence[str]
+    clock: Clock, transport: Transport, failures: DeskStore, subscriptions: Sequence[str]
 ) -> AsyncIterator[None]:
     collector = Collector(transport, failures, clock, subscriptions)
     task = asyncio.create_task(collector.run())
