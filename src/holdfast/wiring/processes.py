@@ -16,8 +16,8 @@ from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.pull import pulling
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.collector import Collector
-from holdfast.deadletter.store import DeskStore
 from holdfast.deadletter.service import Desk
+from holdfast.deadletter.store import DeskStore
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings

@@ -63,7 +63,8 @@ def list_entries(wanted: AuditFilter, page_size: int, page_token: str) -> Operat
         "since": (_SINCE, wanted.since_ns),
         "until": (_UNTIL, wanted.until_ns),
     }
-    query, values = _SELECT, {"before": last_id_given(page_token), "limit": page_size + 1}
+    query = _SELECT
+    values: dict[str, Any] = {"before": last_id_given(page_token), "limit": page_size + 1}
     for name, (condition, value) in conditions.items():
         if value is not None:
             query, values[name] = query + condition, value

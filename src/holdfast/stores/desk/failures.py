@@ -24,6 +24,13 @@ _OLDEST_FIRST = "AND {key} > :after ORDER BY {key} LIMIT :limit"
 _COUNT_BEGIN = portable("SELECT count(*) FROM (SELECT 1")
 _COUNT_END = portable("LIMIT :at_most) AS found")
 
+# A failure and those that followed from sending it again.
+_LINEAGE = portable("""
+    SELECT id FROM failed_messages WHERE id = :origin_id
+    UNION SELECT id FROM failed_messages WHERE origin_id = :origin_id AND origin_id <> 0
+    ORDER BY id LIMIT :limit
+""")
+
 # The retry queue, the longest due first.
 _DUE = portable("""
     SELECT id, length(data) FROM failed_messages
@@ -101,6 +108,8 @@ _PAST_FAILED = portable("""
 # Counters that count nothing any more.
 _FORGET_COUNTS = portable("DELETE FROM failure_counts WHERE count = 0 AND retries = 0 AND retried = 0")
 
+_LONGEST_LINEAGE = 100
+
 # Rows changed by one statement, so that none runs into a database's limit of time.
 _AT_ONCE = 5000
 
@@ -127,6 +136,13 @@ def count(selection: Selection, at_most: int) -> Operation[int]:
     found = selected(selection)
     [(counted,)] = yield Ask(_COUNT_BEGIN + found.sql + _COUNT_END, found.values | {"at_most": at_most})
     return int(counted)
+
+
+def lineage(origin_id: int) -> Operation[Sequence[int]]:
+    if not 0 < origin_id <= LARGEST_ID:
+        return []
+    rows = yield Ask(_LINEAGE, {"origin_id": origin_id, "limit": _LONGEST_LINEAGE})
+    return [failure_id for (failure_id,) in rows]
 
 
 def due_for_retry(now_ns: int, limit: int) -> Operation[Sequence[FailedMessage]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.deadletter.audit import Action
+from holdfast.deadletter.fingerprints import example_of
 from holdfast.deadletter.groups import Comment, Group, GroupFilter, GroupPage, GroupState
 from holdfast.errors import BadInput
 from holdfast.model.failed_message import FailedMessage, FailureClass
@@ -88,9 +89,6 @@ _HOURS = portable("""
 
 HOUR_NS = 3600 * 1_000_000_000
 
-# Of the error that stands for a group.
-_LONGEST_EXAMPLE = 500
-
 
 def hour_of(time_ns: int) -> int:
     return time_ns - time_ns % HOUR_NS
@@ -117,7 +115,7 @@ def _group_row(members: Sequence[FailedMessage]) -> Mapping[str, Any]:
         "subscription": first.subscription,
         "failure_reason": first.failure_reason,
         "failure_class": first.failure_class.value,
-        "example": first.error_details[:_LONGEST_EXAMPLE],
+        "example": example_of(first),
         "first_seen_ns": min(times),
         "last_seen_ns": max(times),
         "count": len(members),
@@ -131,7 +129,8 @@ def list_groups(wanted: GroupFilter, page_size: int, page_token: str) -> Operati
         "reason": (_REASON, wanted.reason),
         "assignee": (_ASSIGNEE, wanted.assignee),
     }
-    query, values = _SELECT, {"limit": page_size + 1}
+    query = _SELECT
+    values: dict[str, Any] = {"limit": page_size + 1}
     for name, (condition, value) in conditions.items():
         if value:
             query, values[name] = query + condition, value
@@ -173,11 +172,13 @@ def comments(fingerprint: str) -> Operation[Sequence[Comment]]:
 
 def counts_by_hour(fingerprint: str, since_ns: int) -> Operation[Mapping[int, int]]:
     rows = yield Ask(_HOURS, {"fingerprint": fingerprint, "since": hour_of(since_ns)})
-    return dict(rows)  # type: ignore[arg-type]
+    return {row[0]: row[1] for row in rows}
 
 
 def _group(row: Row) -> Group:
-    fingerprint, subscription, reason, failure_class, example, first, last, count, waiting, state, assignee, version = row
+    fingerprint, subscription, reason, failure_class, example, first, last, count, waiting, state, assignee, version = (
+        row
+    )
     return Group(
         fingerprint=fingerprint,
         subscription=subscription,
@@ -198,7 +199,7 @@ def _token_after(group: Group) -> str:
     return f"{group.last_seen_ns}.{group.fingerprint}"
 
 
-def _place_of(page_token: str) -> Mapping[str, Any]:
+def _place_of(page_token: str) -> dict[str, Any]:
     seen, dot, fingerprint = page_token.partition(".")
     if not dot or not (seen.isascii() and seen.isdecimal() and len(seen) < 20):
         raise BadInput("pageToken", f"is not one that this desk gave: {page_token[:64]!r}")

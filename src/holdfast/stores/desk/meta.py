@@ -11,7 +11,7 @@ _MAKE = portable("INSERT INTO desk_meta (name, value) VALUES (:name, :value) ON 
 
 def value_of(name: str) -> Operation[str | None]:
     rows = yield Ask(_GET, {"name": name})
-    return rows[0][0] if rows else None
+    return str(rows[0][0]) if rows else None
 
 
 def made_once(name: str, value: str) -> Operation[str]:

@@ -19,13 +19,14 @@ _INSERT = batch(
     INSERT INTO failed_messages (
         message_id, subscription, content_digest, source_topic, failure_reason, error_details, original_message, data,
         data_is_text, attributes, ordering_key, publish_time, delivery_attempt, retry_count, status, created_at,
-        retry_at, retry_success_at, failure_class, fingerprint, generation, origin_id, revision, legal_hold, sent_at,
-        sent_message_id, replay_id, changed_at
+        failed_at, retry_at, retry_success_at, failure_class, fingerprint, generation, origin_id, revision, legal_hold,
+        sent_at, sent_message_id, replay_id, changed_at
     )
     SELECT :message_id, :subscription, :content_digest, :source_topic, :failure_reason, :error_details,
         :original_message, :data, :data_is_text, :attributes, :ordering_key, :publish_time, :delivery_attempt,
-        :retry_count, :status, ts(:created_at), ts(:retry_at), ts(:retry_success_at), :failure_class, :fingerprint,
-        :generation, :origin_id, :revision, :legal_hold, ts(:sent_at), :sent_message_id, :replay_id, ts(:changed_at)
+        :retry_count, :status, ts(:created_at), ts(:failed_at), ts(:retry_at), ts(:retry_success_at), :failure_class,
+        :fingerprint, :generation, :origin_id, :revision, :legal_hold, ts(:sent_at), :sent_message_id, :replay_id,
+        ts(:changed_at)
     FROM {given} WHERE true
     ON CONFLICT (message_id, subscription, content_digest) DO NOTHING
     RETURNING id, subscription, message_id, content_digest
@@ -46,6 +47,7 @@ _INSERT = batch(
     retry_count="bigint",
     status="text",
     created_at="bigint",
+    failed_at="bigint",
     retry_at="bigint",
     retry_success_at="bigint",
     failure_class="text",
@@ -131,4 +133,3 @@ def _count(new: Sequence[tuple[int, FailedMessage]]) -> Operation[None]:
     queued = [failure.created_at_ns for _, failure in new if failure.status is FailureStatus.QUEUED_FOR_RETRY]
     if queued:
         yield Ask(_MEASURE_QUEUE, {"hour": hour_of(max(queued))})
-

@@ -18,8 +18,10 @@ from holdfast.stores.desk.selection import selected
 from holdfast.stores.desk.statements import Ask, AskMany, Json, Operation, Row, batch, portable
 
 _CREATE_JOB = portable("""
-    INSERT INTO replay_jobs (selection, options, actor, state, why, created_at_ns, started_at_ns, ended_at_ns)
-    VALUES (:selection, :options, :actor, :state, :why, :created_at_ns, :started_at_ns, :ended_at_ns)
+    INSERT INTO replay_jobs (selection, options, actor, state, why, created_at_ns, started_at_ns, ended_at_ns,
+        canary_is_done, ended_before, failed_before, runner, leased_until_ns)
+    VALUES (:selection, :options, :actor, :state, :why, :created_at_ns, :started_at_ns, :ended_at_ns,
+        :canary_is_done, :ended_before, :failed_before, :runner, :leased_until_ns)
     RETURNING id
 """)
 
@@ -29,7 +31,7 @@ _CREATE_ITEMS = portable("""
     SELECT :job_id, row_number() OVER (ORDER BY f.publish_time, f.id), f.id
 """)
 _CAN_BE_SENT = portable("""
-    AND (f.status = 'permanent_failure' OR (f.status = 'queued_for_retry' AND f.sent_at IS NULL))
+    AND f.status IN ('permanent_failure', 'queued_for_retry') AND f.sent_at IS NULL
 """)
 
 _SET_TOTAL = portable("""
@@ -39,7 +41,7 @@ _SET_TOTAL = portable("""
 
 _SELECT_JOB = """
     SELECT id, CAST(selection AS text), CAST(options AS text), actor, state, total, why, created_at_ns, started_at_ns,
-        ended_at_ns, version
+        ended_at_ns, canary_is_done, ended_before, failed_before, runner, leased_until_ns, version
     FROM replay_jobs
 """
 _GET_JOB = portable(_SELECT_JOB + "WHERE id = :id")
@@ -50,7 +52,8 @@ _NEWEST_FIRST = portable("ORDER BY id DESC LIMIT :limit")
 # Keeps what can change of a job, where nobody else has changed it.
 _SAVE_JOB = portable("""
     UPDATE replay_jobs SET options = :options, state = :state, why = :why, started_at_ns = :started_at_ns,
-        ended_at_ns = :ended_at_ns, version = version + 1
+        ended_at_ns = :ended_at_ns, canary_is_done = :canary_is_done, ended_before = :ended_before,
+        failed_before = :failed_before, runner = :runner, leased_until_ns = :leased_until_ns, version = version + 1
     WHERE id = :id AND version = :version RETURNING id
 """)
 
@@ -120,7 +123,8 @@ def save_job(job: Job, action: Action | None) -> Operation[bool]:
 
 def pending(job_id: int, limit: int) -> Operation[Sequence[tuple[Item, FailedMessage | None]]]:
     items = yield from _in_state(job_id, ItemState.PENDING, limit, 0)
-    sizes = dict((yield Ask(_SIZES, {"ids": [item.failure_id for item in items]})))  # type: ignore[arg-type]
+    rows = yield Ask(_SIZES, {"ids": [item.failure_id for item in items]})
+    sizes = {row[0]: row[1] for row in rows}
     fitting = within_bytes([(item.failure_id, sizes.get(item.failure_id, 0)) for item in items])
     failures = {failure.id: failure for failure in (yield from load(fitting))}
     return [(item, failures.get(item.failure_id)) for item in items[: len(fitting)]]
@@ -130,9 +134,7 @@ def sent(job_id: int, limit: int, after_position: int) -> Operation[Sequence[Ite
     return (yield from _in_state(job_id, ItemState.SENT, limit, after_position))
 
 
-def save_items(
-    items: Sequence[Item], failures: Sequence[FailedMessage], now_ns: int
-) -> Operation[Sequence[bool]]:
+def save_items(items: Sequence[Item], failures: Sequence[FailedMessage], now_ns: int) -> Operation[Sequence[bool]]:
     if items:
         yield AskMany(_SAVE_ITEMS, [_item_values(item) for item in items])
     return (yield from keep(failures, now_ns))
@@ -173,11 +175,17 @@ def _job_values(job: Job) -> dict[str, Any]:
         "created_at_ns": job.created_at_ns,
         "started_at_ns": job.started_at_ns,
         "ended_at_ns": job.ended_at_ns,
+        "canary_is_done": job.canary_is_done,
+        "ended_before": job.ended_before,
+        "failed_before": job.failed_before,
+        "runner": job.runner,
+        "leased_until_ns": job.leased_until_ns,
     }
 
 
 def _job(row: Row) -> Job:
-    job_id, selection, options, actor, state, total, why, created_at_ns, started_at_ns, ended_at_ns, version = row
+    job_id, selection, options, actor, state, total, why, created_at_ns, started_at_ns, ended_at_ns, *progress = row
+    canary_is_done, ended_before, failed_before, runner, leased_until_ns, version = progress
     return Job(
         selection=_selection(read_json(selection)),
         options=_options(read_json(options)),
@@ -189,6 +197,11 @@ def _job(row: Row) -> Job:
         created_at_ns=created_at_ns,
         started_at_ns=started_at_ns,
         ended_at_ns=ended_at_ns,
+        canary_is_done=bool(canary_is_done),
+        ended_before=ended_before,
+        failed_before=failed_before,
+        runner=runner,
+        leased_until_ns=leased_until_ns,
         version=version,
     )
 

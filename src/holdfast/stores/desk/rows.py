@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.deadletter.payload import read_payload
@@ -16,12 +16,12 @@ from holdfast.stores.desk.statements import Ask, Json, Operation, PayloadJson, R
 _COLUMNS = """
     id, message_id, subscription, source_topic, failure_reason, error_details, data,
     CAST(attributes AS text), ordering_key, publish_time, delivery_attempt, retry_count, status,
-    ns(created_at), ns(retry_at), ns(retry_success_at), failure_class, fingerprint, generation, origin_id,
-    revision, legal_hold, ns(sent_at), sent_message_id, replay_id, version
+    ns(created_at), ns(failed_at), ns(retry_at), ns(retry_success_at), failure_class, fingerprint, generation,
+    origin_id, revision, legal_hold, ns(sent_at), sent_message_id, replay_id, version
 """
 
 # Rows by their ids, in no order.
-_LOAD = portable(f"SELECT {_COLUMNS} FROM failed_messages WHERE id IN list(:ids)")
+_LOAD = portable("SELECT" + _COLUMNS + "FROM failed_messages WHERE id IN list(:ids)")
 
 # How much of a page may be payloads: each may be 10 MB, and a page of a thousand must fit into memory.
 LARGEST_PAGE_BYTES = 64 * 1024 * 1024
@@ -66,6 +66,7 @@ def _failure(row: Row) -> FailedMessage:
         retry_count,
         status,
         created_at,
+        failed_at,
         retry_at,
         retry_success_at,
         failure_class,
@@ -93,6 +94,7 @@ def _failure(row: Row) -> FailedMessage:
         retry_count=retry_count,
         status=FailureStatus(status),
         created_at_ns=created_at,
+        failed_at_ns=failed_at or 0,
         retry_at_ns=retry_at,
         retry_success_at_ns=retry_success_at,
         failure_class=FailureClass(failure_class),
@@ -142,6 +144,7 @@ def all_columns(failure: FailedMessage) -> Mapping[str, Any]:
         "publish_time": failure.publish_time_ns,
         "delivery_attempt": failure.delivery_attempt,
         "created_at": to_microsecond(failure.created_at_ns),
+        "failed_at": to_microsecond(failure.failed_at_ns) or None,
         "failure_class": failure.failure_class.value,
         "fingerprint": failure.fingerprint,
         "generation": failure.generation,
@@ -174,7 +177,6 @@ def indexed_value(value: str) -> str:
     if len(value) <= _LONGEST_INDEXED:
         return value
     return f"{value[:_LONGEST_INDEXED]}#{hashlib.sha256(value.encode()).hexdigest()}"
-
 
 
 def original_message(data: bytes) -> str:

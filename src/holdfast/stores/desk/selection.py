@@ -37,7 +37,9 @@ _UNTIL = portable("AND f.created_at < ts(:until)")
 _FEWEST_ATTEMPTS = portable("AND f.delivery_attempt >= :fewest_attempts")
 _MOST_ATTEMPTS = portable("AND f.delivery_attempt <= :most_attempts")
 _LEGAL_HOLD = portable("AND f.legal_hold = :legal_hold")
-_REPLAY = portable("AND f.replay_id = :replay_id")
+# Most rows have 0 here, and are not in the index.
+_REPLAY = portable("AND f.replay_id = :replay_id AND f.replay_id <> 0")
+_ORIGIN = portable("AND f.origin_id = :origin_id AND f.origin_id <> 0")
 
 # `holds` is a function that we give SQLite, whose own upper and lower case know only ASCII.
 _TEXT = either(
@@ -131,6 +133,7 @@ def _add_given(found: Selected, selection: Selection) -> None:
         "most_attempts": (_MOST_ATTEMPTS, selection.most_attempts),
         "legal_hold": (_LEGAL_HOLD, selection.legal_hold),
         "replay_id": (_REPLAY, selection.replay_id),
+        "origin_id": (_ORIGIN, selection.origin_id),
     }
     for name, (condition, value) in others.items():
         if value is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,13 +10,13 @@ from dataclasses import dataclass
 from holdfast.deadletter.statistics import ReasonStatistics, Statistics
 from holdfast.model.failed_message import FailureStatus
 from holdfast.stores.desk.groups import HOUR_NS, hour_of
-from holdfast.stores.desk.statements import Ask, Operation, portable
+from holdfast.stores.desk.statements import Ask, Operation, Sql, portable
 
 _BY_STATUS = portable("SELECT status, sum(count) FROM failure_counts GROUP BY status")
 
 _BY_REASON = portable("""
-    SELECT failure_reason, sum(count) FROM failure_counts
-    GROUP BY failure_reason HAVING sum(count) > 0 ORDER BY failure_reason
+    SELECT failure_reason, status, sum(count) FROM failure_counts
+    GROUP BY failure_reason, status HAVING sum(count) > 0 ORDER BY failure_reason
 """)
 
 # Whole hours from the counters, and the rest of the first hour from its rows.
@@ -31,17 +32,24 @@ _COUNTS_SINCE = portable("""
     GROUP BY failure_reason, status HAVING sum(count) > 0
 """)
 
-# The one or two in the middle of all recoveries, in nanoseconds.
-_MIDDLE_RECOVERY = portable("""
-    SELECT ns(retry_success_at) - ns(created_at) AS recovery FROM failed_messages
+# From recording to recovery: how many there are, and one of them in order.
+_RECOVERED_SINCE = """
+    FROM failed_messages
     WHERE created_at >= ts(:since) AND status IN ('retry_success', 'replayed') AND retry_success_at IS NOT NULL
-    ORDER BY recovery LIMIT 2 - :recoveries % 2 OFFSET (:recoveries - 1) / 2
-""")
+"""
+_RECOVERIES = portable("SELECT count(*)" + _RECOVERED_SINCE)
+_RECOVERY = portable(
+    "SELECT ns(retry_success_at) - ns(created_at) AS length" + _RECOVERED_SINCE + "ORDER BY length LIMIT 1 OFFSET :rank"
+)
 
-_RECOVERIES = portable("""
-    SELECT count(*) FROM failed_messages
-    WHERE created_at >= ts(:since) AND status IN ('retry_success', 'replayed') AND retry_success_at IS NOT NULL
-""")
+# From the failed delivery to its record.
+_DETECTED_SINCE = "FROM failed_messages WHERE created_at >= ts(:since) AND failed_at IS NOT NULL "
+_DETECTIONS = portable("SELECT count(*) " + _DETECTED_SINCE)
+_DETECTION = portable(
+    "SELECT ns(created_at) - ns(failed_at) AS length " + _DETECTED_SINCE + "ORDER BY length LIMIT 1 OFFSET :rank"
+)
+
+_LOST = portable("SELECT coalesce(sum(count), 0) FROM failure_losses WHERE hour >= :hour")
 
 _LONGEST_QUEUE = portable("SELECT coalesce(max(longest), 0) FROM retry_queue_peaks WHERE hour >= :hour")
 
@@ -62,16 +70,25 @@ def count_by_status() -> Operation[Mapping[FailureStatus, int]]:
     return dict.fromkeys(FailureStatus, 0) | {FailureStatus(status): int(count) for status, count in rows}
 
 
-def count_by_reason() -> Operation[Mapping[str, int]]:
+def count_by_reason() -> Operation[Mapping[str, Mapping[FailureStatus, int]]]:
     rows = yield Ask(_BY_REASON)
-    return {reason: int(count) for reason, count in rows}
+    counts: dict[str, dict[FailureStatus, int]] = {}
+    for reason, status, count in rows:
+        counts.setdefault(reason, {})[FailureStatus(status)] = int(count)
+    return counts
+
+
+def lost(since_ns: int) -> Operation[int]:
+    [(count,)] = yield Ask(_LOST, {"hour": hour_of(since_ns)})
+    return int(count)
 
 
 def statistics(since_ns: int) -> Operation[Statistics]:
     next_hour = since_ns if since_ns % HOUR_NS == 0 else hour_of(since_ns) + HOUR_NS
     rows = yield Ask(_COUNTS_SINCE, {"since": since_ns, "next_hour": next_hour})
     counts = [_Count(row[0], FailureStatus(row[1]), *map(int, row[2:])) for row in rows]
-    median = yield from _median_recovery_seconds(since_ns)
+    recoveries = yield from _quantiles(_RECOVERIES, _RECOVERY, since_ns, 0.5)
+    detections = yield from _quantiles(_DETECTIONS, _DETECTION, since_ns, 0.5, 0.95)
     [(longest,)] = yield Ask(_LONGEST_QUEUE, {"hour": hour_of(since_ns)})
     succeeded = [count for count in counts if count.status is FailureStatus.RETRY_SUCCESS]
     return Statistics(
@@ -80,17 +97,23 @@ def statistics(since_ns: int) -> Operation[Statistics]:
         retried=sum(count.retried for count in counts if count.status is not FailureStatus.QUEUED_FOR_RETRY),
         retry_succeeded=sum(count.retried for count in succeeded),
         retries_before_success=sum(count.retries for count in succeeded),
-        median_recovery_seconds=median,
+        median_recovery_seconds=recoveries[0],
+        median_detection_seconds=detections[0],
+        p95_detection_seconds=detections[1],
         largest_queue=int(longest),
     )
 
 
-def _median_recovery_seconds(since_ns: int) -> Operation[float | None]:
-    [(recoveries,)] = yield Ask(_RECOVERIES, {"since": since_ns})
-    if not recoveries:
-        return None
-    middle = yield Ask(_MIDDLE_RECOVERY, {"since": since_ns, "recoveries": recoveries})
-    return float(sum(recovery for (recovery,) in middle)) / len(middle) / 1e9
+def _quantiles(how_many: Sql, one: Sql, since_ns: int, *shares: float) -> Operation[Sequence[float | None]]:
+    """In seconds: the least value that is not below this share of all."""
+    [(number,)] = yield Ask(how_many, {"since": since_ns})
+    if not number:
+        return [None] * len(shares)
+    found: list[float | None] = []
+    for share in shares:
+        [(length,)] = yield Ask(one, {"since": since_ns, "rank": math.ceil(share * number) - 1})
+        found.append(length / 1e9)
+    return found
 
 
 def _by_status(counts: Sequence[_Count]) -> Mapping[FailureStatus, int]:

@@ -50,8 +50,10 @@ class SqlDeskStore:
         return bytes.fromhex(await self._made_once("secret", secrets.token_hex(32)))
 
     async def _made_once(self, name: str, value: str) -> str:
-        found = await self._driver.read(lambda: meta.value_of(name))
-        return found or await self._driver.write(lambda: meta.made_once(name, value))
+        found: str | None = await self._driver.read(lambda: meta.value_of(name))
+        if found is not None:
+            return found
+        return await self._driver.write(lambda: meta.made_once(name, value))
 
     # Failures.
 
@@ -66,6 +68,9 @@ class SqlDeskStore:
 
     async def count(self, selection: Selection, at_most: int) -> int:
         return await self._driver.read(lambda: failures.count(selection, at_most))
+
+    async def lineage(self, origin_id: int) -> Sequence[int]:
+        return await self._driver.read(lambda: failures.lineage(origin_id))
 
     async def due_for_retry(self, now_ns: int, limit: int) -> Sequence[FailedMessage]:
         return await self._driver.read(lambda: failures.due_for_retry(now_ns, limit))
@@ -150,11 +155,14 @@ class SqlDeskStore:
     async def count_by_status(self) -> Mapping[FailureStatus, int]:
         return await self._driver.read(statistics.count_by_status)
 
-    async def count_by_reason(self) -> Mapping[str, int]:
+    async def count_by_reason(self) -> Mapping[str, Mapping[FailureStatus, int]]:
         return await self._driver.read(statistics.count_by_reason)
 
     async def statistics(self, since_ns: int) -> Statistics:
         return await self._driver.read(lambda: statistics.statistics(since_ns))
+
+    async def lost(self, since_ns: int) -> int:
+        return await self._driver.read(lambda: statistics.lost(since_ns))
 
     # Audit.
 
@@ -166,7 +174,10 @@ class SqlDeskStore:
 
     async def read_entries(self) -> AsyncIterator[Entry]:
         number = -(2**63)  # below every number that somebody may have put there
-        while entries := await self._driver.read(lambda: audit.entries_after(number, _ENTRIES_AT_ONCE)):
+        while entries := await self._entries_after(number):
             for entry in entries:
                 yield entry
             number = entries[-1].number
+
+    async def _entries_after(self, number: int) -> Sequence[Entry]:
+        return await self._driver.read(lambda: audit.entries_after(number, _ENTRIES_AT_ONCE))
