@@ -9,11 +9,12 @@ from holdfast.deadletter.audit import Action
 from holdfast.deadletter.failures import Page, Retention
 from holdfast.deadletter.page_tokens import LARGEST_ID, last_id_given, token_after
 from holdfast.deadletter.selection import Selection
-from holdfast.model.failed_message import Content, FailedMessage, FailureStatus, Revision
+from holdfast.errors import Conflict
+from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.stores.desk.audit import append
-from holdfast.stores.desk.rows import changing_columns, load, read_json, to_microsecond, within_bytes
-from holdfast.stores.desk.selection import selected
-from holdfast.stores.desk.statements import Ask, AskMany, Json, Operation, batch, portable
+from holdfast.stores.desk.rows import changing_columns, load, to_microsecond, within_bytes
+from holdfast.stores.desk.selection import Selected, selected
+from holdfast.stores.desk.statements import Ask, AskMany, Operation, Row, Sql, batch, portable
 
 # What is selected, as ids and sizes of payloads.
 _SELECT_IDS = "SELECT {key}, length(f.data)"
@@ -70,18 +71,6 @@ _SAVE = batch(
     replay_id="bigint",
 )
 
-# An edit.
-_INSERT_REVISION = portable("""
-    INSERT INTO failure_revisions (failure_id, number, data, attributes, ordering_key, author, comment, created_at_ns)
-    VALUES (:failure_id, :number, :data, :attributes, :ordering_key, :author, :comment, :created_at_ns)
-""")
-
-# The edits of one row, oldest first.
-_REVISIONS = portable("""
-    SELECT failure_id, number, data, CAST(attributes AS text), ordering_key, author, comment, created_at_ns
-    FROM failure_revisions WHERE failure_id = :failure_id ORDER BY number
-""")
-
 # Legal hold on, or off, where it is not so already.
 _HOLD = portable("""
     UPDATE failed_messages SET legal_hold = :legal_hold, version = version + 1
@@ -123,13 +112,20 @@ def get(failure_id: int) -> Operation[FailedMessage | None]:
 
 def list_failures(selection: Selection, page_size: int, page_token: str) -> Operation[Page]:
     found = selected(selection)
-    query = portable(_SELECT_IDS.format(key=found.key)) + found.sql + portable(_NEWEST_FIRST.format(key=found.key))
     # One more than asked for tells whether there is a next page.
     limits = {"before": last_id_given(page_token), "limit": page_size + 1}
-    matching = yield Ask(query, found.values | limits)
+    matching = yield Ask(newest_first(found), found.values | limits)
     ids = within_bytes(matching[:page_size])
     failures = yield from load(ids)
     return Page(failures, token_after(ids[-1]) if len(ids) < len(matching) else "")
+
+
+def newest_first(found: Selected) -> Sql:
+    return portable(_SELECT_IDS.format(key=found.key)) + found.sql + portable(_NEWEST_FIRST.format(key=found.key))
+
+
+def walk(selection: Selection, after_id: int, limit: int) -> Operation[Sequence[FailedMessage]]:
+    return (yield from load(within_bytes((yield from _oldest_first(selection, after_id, limit)))))
 
 
 def count(selection: Selection, at_most: int) -> Operation[int]:
@@ -173,35 +169,6 @@ def keep(changed: Sequence[FailedMessage], now_ns: int) -> Operation[Sequence[bo
     return [failure.id in kept for failure in changed]
 
 
-def revise(revised: FailedMessage, revision: Revision, action: Action, now_ns: int) -> Operation[bool]:
-    [kept] = yield from keep([revised], now_ns)
-    if not kept:
-        return False
-    values = {
-        "failure_id": revised.id,
-        "number": revision.number,
-        "data": revision.content.data,
-        "attributes": Json(dict(revision.content.attributes)),
-        "ordering_key": revision.content.ordering_key,
-        "author": revision.author,
-        "comment": revision.comment,
-        "created_at_ns": revision.created_at_ns,
-    }
-    yield Ask(_INSERT_REVISION, values)
-    yield from append(action)
-    return True
-
-
-def revisions(failure_id: int) -> Operation[Sequence[Revision]]:
-    if not 0 < failure_id <= LARGEST_ID:
-        return []
-    rows = yield Ask(_REVISIONS, {"failure_id": failure_id})
-    return [
-        Revision(row_id, number, Content(data, read_json(attributes), ordering_key), author, comment, created_at_ns)
-        for row_id, number, data, attributes, ordering_key, author, comment, created_at_ns in rows
-    ]
-
-
 def hold(selection: Selection, on: bool, action: Action) -> Operation[int]:
     changed, after = 0, 0
     while ids := (yield from _selected_ids(selection, after)):
@@ -211,11 +178,13 @@ def hold(selection: Selection, on: bool, action: Action) -> Operation[int]:
     return changed
 
 
-def erase(selection: Selection, action: Action) -> Operation[int]:
+def erase(selection: Selection, action: Action, expected: int | None) -> Operation[int]:
     erased, after = 0, 0
     while ids := (yield from _selected_ids(selection, after)):
         erased += len((yield Ask(_ERASE, {"ids": ids})))
         after = ids[-1]
+    if expected is not None and erased != expected:
+        raise Conflict(f"{erased} failed messages would be erased by now, and not {expected}")  # undoes it
     yield from _append_counted(action, erased)
     return erased
 
@@ -239,10 +208,14 @@ def clean_up(retention: Retention, action: Action, limit: int) -> Operation[int]
 
 
 def _selected_ids(selection: Selection, after: int) -> Operation[list[int]]:
+    return [failure_id for failure_id, _ in (yield from _oldest_first(selection, after, _AT_ONCE))]
+
+
+def _oldest_first(selection: Selection, after: int, limit: int) -> Operation[Sequence[Row]]:
+    """Ids and sizes."""
     found = selected(selection)
     query = portable(_SELECT_IDS.format(key=found.key)) + found.sql + portable(_OLDEST_FIRST.format(key=found.key))
-    rows = yield Ask(query, found.values | {"after": after, "limit": _AT_ONCE})
-    return [failure_id for failure_id, _ in rows]
+    return (yield Ask(query, found.values | {"after": after, "limit": limit}))
 
 
 def _append_counted(action: Action, count: int) -> Operation[None]:

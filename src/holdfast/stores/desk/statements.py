@@ -28,7 +28,7 @@ _IN_LIST = re.compile(r"\bIN list\(:(\w+)\)")
 # would pass through a float.
 _POSTGRES_TIME = (
     r"(timestamptz 'epoch' + :\1::bigint / 1000000000 * interval '1 second'"
-    r" + :\1::bigint / 1000 % 1000000 * interval '1 microsecond')"
+    r" + :\1::bigint / 1000 %% 1000000 * interval '1 microsecond')"
 )
 _POSTGRES_NANOSECONDS = r"((extract(epoch FROM \1) * 1000000)::bigint * 1000)"
 

@@ -8,13 +8,13 @@ from typing import Protocol, TypeVar
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.deadletter.audit import Action, AuditFilter, AuditPage, Entry
-from holdfast.deadletter.failures import Page, Recorded, Retention
+from holdfast.deadletter.failures import Edit, Page, Recorded, Retention
 from holdfast.deadletter.groups import Comment, Group, GroupFilter, GroupPage
 from holdfast.deadletter.replay.jobs import Item, ItemPage, ItemState, Job, JobPage, JobState
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.statistics import Statistics
 from holdfast.model.failed_message import FailedMessage, FailureStatus, Revision
-from holdfast.stores.desk import audit, failures, groups, meta, recording, replays, statistics
+from holdfast.stores.desk import audit, failures, groups, meta, recording, replays, revisions, statistics
 from holdfast.stores.desk.statements import Operation
 
 T = TypeVar("T")
@@ -60,11 +60,17 @@ class SqlDeskStore:
     async def record(self, failures: Sequence[FailedMessage]) -> Sequence[Recorded]:
         return await self._driver.write(lambda: recording.record(failures)) if failures else []
 
+    async def restore(self, rows: Sequence[tuple[FailedMessage, Sequence[Revision]]]) -> Sequence[Recorded]:
+        return await self._driver.write(lambda: revisions.restore(rows)) if rows else []
+
     async def get(self, failure_id: int) -> FailedMessage | None:
         return await self._driver.read(lambda: failures.get(failure_id))
 
     async def list(self, selection: Selection, page_size: int, page_token: str = "") -> Page:
         return await self._driver.read(lambda: failures.list_failures(selection, page_size, page_token))
+
+    async def walk(self, selection: Selection, after_id: int, limit: int) -> Sequence[FailedMessage]:
+        return await self._driver.read(lambda: failures.walk(selection, after_id, limit))
 
     async def count(self, selection: Selection, at_most: int) -> int:
         return await self._driver.read(lambda: failures.count(selection, at_most))
@@ -82,18 +88,18 @@ class SqlDeskStore:
         now_ns = self._clock.now_ns()
         return await self._driver.write(lambda: failures.save(changed, action, now_ns))
 
-    async def revise(self, revised: FailedMessage, revision: Revision, action: Action) -> bool:
+    async def revise(self, edits: Sequence[Edit]) -> Sequence[bool]:
         now_ns = self._clock.now_ns()
-        return await self._driver.write(lambda: failures.revise(revised, revision, action, now_ns))
+        return await self._driver.write(lambda: revisions.revise(edits, now_ns))
 
     async def revisions(self, failure_id: int) -> Sequence[Revision]:
-        return await self._driver.read(lambda: failures.revisions(failure_id))
+        return await self._driver.read(lambda: revisions.revisions(failure_id))
 
     async def hold(self, selection: Selection, on: bool, action: Action) -> int:
         return await self._driver.write(lambda: failures.hold(selection, on, action))
 
-    async def erase(self, selection: Selection, action: Action) -> int:
-        return await self._driver.write(lambda: failures.erase(selection, action))
+    async def erase(self, selection: Selection, action: Action, expected: int | None = None) -> int:
+        return await self._driver.write(lambda: failures.erase(selection, action, expected))
 
     async def clean_up(self, retention: Retention, action: Action, limit: int) -> int:
         return await self._driver.write(lambda: failures.clean_up(retention, action, limit))
