@@ -14,8 +14,8 @@ from holdfast.consumer.changes import Upsert
 from holdfast.consumer.documents import Mark, Write
 from holdfast.model.document import EventOrder
 from holdfast.model.failed_message import FailedMessage, FailureStatus
+from holdfast.stores.sqlite.desk import SqliteDeskStore
 from holdfast.stores.sqlite.documents import SqliteDocumentStore
-from holdfast.stores.sqlite.failures import SqliteFailureStore
 from tests.support.files import snapshot
 from tests.support.process import Launcher, Running
 from tests.support.terminal import holdfast_on_a_terminal, steering
@@ -68,9 +68,8 @@ async def fill(data: Path) -> None:
         change, mark = Upsert(collection, document_id, FIELDS), Mark("ops_dedupe", str(number))
         await documents.apply([Write((change,), order, (mark,), 10**18, 1)])
     await documents.close()
-    failures = await SqliteFailureStore.open(data / "failures.db")
-    for failure in FAILURES:
-        await failures.record(failure)
+    failures = await SqliteDeskStore.open(data / "failures.db")
+    await failures.record(FAILURES)
     await failures.close()
 
 

@@ -14,13 +14,14 @@ import pytest
 from holdfast.clock import Clock
 from holdfast.consumer.transport import Stream
 from holdfast.deadletter.collector import BATCH, Collector
-from holdfast.deadletter.failures import FailureStore
+from holdfast.deadletter.failures import FailureStore, Recorded
 from holdfast.errors import NotFound, StorageUnavailable
 from holdfast.model import dead_letter_attributes as names
 from holdfast.model.failed_message import FailedMessage
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import Subscription
-from holdfast.stores.memory.failures import MemoryFailureStore
+from holdfast.stores.desk.store import Driver
+from holdfast.stores.sqlite.desk import SqliteDeskStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contracts.failures import all_rows, message_ids
 
@@ -124,25 +125,26 @@ class AtLeastOnce:
                 raise self.broken[key]
 
 
-class Store(MemoryFailureStore):
+class Store(SqliteDeskStore):
     """Fails for every message, or for those named. Holds every record back while `gate` is closed."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, driver: Driver, clock: Clock | None = None) -> None:
+        super().__init__(driver, clock)
         self.broken: Exception | None = None
         self.refuses: Mapping[str, Exception] = {}
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
 
-    async def record(self, failure: FailedMessage) -> bool:
+    async def record(self, failures: Sequence[FailedMessage]) -> Sequence[Recorded]:
         self.asked.set()
         await self.gate.wait()
         if self.broken:
             raise self.broken
-        if failure.message_id in self.refuses:
-            raise self.refuses[failure.message_id]
-        return await super().record(failure)
+        for failure in failures:
+            if failure.message_id in self.refuses:
+                raise self.refuses[failure.message_id]
+        return await super().record(failures)
 
 
 class WatchedClock(ManualClock):
@@ -171,8 +173,10 @@ def transport() -> AtLeastOnce:
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store()
+async def store() -> AsyncIterator[Store]:
+    store = await Store.in_memory()
+    yield store
+    await store.close()
 
 
 @pytest.fixture
@@ -468,15 +472,13 @@ class Unreliable(AtLeastOnce):
         self.maybe_fail()
 
 
-class UnreliableStore(MemoryFailureStore):
-    def __init__(self, transport: Unreliable) -> None:
-        super().__init__()
-        self.transport = transport
+class UnreliableStore(SqliteDeskStore):
+    transport: Unreliable
 
-    async def record(self, failure: FailedMessage) -> bool:
+    async def record(self, failures: Sequence[FailedMessage]) -> Sequence[Recorded]:
         self.transport.maybe_fail()
         await asyncio.sleep(0)
-        recorded = await super().record(failure)
+        recorded = await super().record(failures)
         self.transport.maybe_fail()
         return recorded
 
@@ -494,7 +496,8 @@ async def test_whatever_fails_every_dead_letter_ends_as_one_row(seed: int, caplo
     caplog.set_level(logging.CRITICAL)
     chance = random.Random(seed)
     transport = Unreliable(chance)
-    store = UnreliableStore(transport)
+    store = await UnreliableStore.in_memory()
+    store.transport = transport
     wanted = [f"{seed} {number}" for number in range(100)]
     for message_id in wanted:
         await transport.publish(ORDERS, dead_letter(message_id))
@@ -515,3 +518,4 @@ async def test_whatever_fails_every_dead_letter_ends_as_one_row(seed: int, caplo
     async with collecting(transport, store, HastyClock()):
         await transport.until_acked(*wanted)
     assert sorted(await message_ids(store)) == sorted(wanted)
+    await store.close()

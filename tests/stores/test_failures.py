@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.deadletter.failures import FailureStore, Filter
+from holdfast.deadletter.selection import Selection
+from holdfast.deadletter.store import DeskStore
 from holdfast.errors import CorruptData, FailedPrecondition, NotFound, StorageUnavailable
 from holdfast.model.failed_message import FailureStatus
-from holdfast.stores.memory.failures import MemoryFailureStore
-from holdfast.stores.sqlite.failures import SqliteFailureStore, _list_query
+from holdfast.stores.desk.failures import newest_first
+from holdfast.stores.desk.selection import selected
+from holdfast.stores.postgres.desk import PostgresDeskStore
+from holdfast.stores.sqlite.desk import SqliteDeskStore
 from holdfast.testing.contracts.failures import (
     BILLING,
     ORDERS,
@@ -22,13 +25,40 @@ from holdfast.testing.contracts.failures import (
     a_failure,
     all_rows,
     message_ids,
+    record,
 )
+from tests.support.postgres import database_url, postgres
+
+__all__ = ["database_url", "postgres"]
 
 
 class TestMemory(FailureStoreContract):
     @pytest.fixture
-    def store(self) -> FailureStore:
-        return MemoryFailureStore()
+    async def store(self) -> AsyncIterator[DeskStore]:
+        store = await SqliteDeskStore.in_memory()
+        yield store
+        await store.close()
+
+
+class TestPostgres(DurableFailureStoreContract):
+    @pytest.fixture
+    async def store(self, database_url: str) -> AsyncIterator[DeskStore]:
+        store = await PostgresDeskStore.open(database_url)
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    async def reopen(self, database_url: str, store: DeskStore) -> AsyncIterator[Callable[[], Awaitable[DeskStore]]]:
+        opened: list[DeskStore] = []
+
+        async def close_and_open() -> DeskStore:
+            await store.close()
+            opened.append(await PostgresDeskStore.open(database_url))
+            return opened[-1]
+
+        yield close_and_open
+        for again in opened:
+            await again.close()
 
 
 @pytest.fixture
@@ -38,18 +68,18 @@ def path(tmp_path: Path) -> Path:
 
 class TestSqlite(DurableFailureStoreContract):
     @pytest.fixture
-    async def store(self, path: Path) -> AsyncIterator[FailureStore]:
-        store = await SqliteFailureStore.open(path)
+    async def store(self, path: Path) -> AsyncIterator[DeskStore]:
+        store = await SqliteDeskStore.open(path)
         yield store
         await store.close()
 
     @pytest.fixture
-    async def reopen(self, path: Path, store: FailureStore) -> AsyncIterator[Callable[[], Awaitable[FailureStore]]]:
-        opened: list[FailureStore] = []
+    async def reopen(self, path: Path, store: DeskStore) -> AsyncIterator[Callable[[], Awaitable[DeskStore]]]:
+        opened: list[DeskStore] = []
 
-        async def close_and_open() -> FailureStore:
+        async def close_and_open() -> DeskStore:
             await store.close()
-            opened.append(await SqliteFailureStore.open(path))
+            opened.append(await SqliteDeskStore.open(path))
             return opened[-1]
 
         yield close_and_open
@@ -58,14 +88,14 @@ class TestSqlite(DurableFailureStoreContract):
 
 
 @pytest.fixture
-async def sqlite_store(path: Path) -> AsyncIterator[SqliteFailureStore]:
-    store = await SqliteFailureStore.open(path)
+async def sqlite_store(path: Path) -> AsyncIterator[SqliteDeskStore]:
+    store = await SqliteDeskStore.open(path)
     yield store
     await store.close()
 
 
 @pytest.fixture
-def people(path: Path, sqlite_store: SqliteFailureStore) -> Iterator[sqlite3.Connection]:
+def people(path: Path, sqlite_store: SqliteDeskStore) -> Iterator[sqlite3.Connection]:
     """Someone else's connection to the same file: it sees what is committed, and nothing else."""
     connection = sqlite3.connect(path, isolation_level=None)
     yield connection
@@ -73,9 +103,9 @@ def people(path: Path, sqlite_store: SqliteFailureStore) -> Iterator[sqlite3.Con
 
 
 async def test_a_recorded_row_is_committed_when_record_returns(
-    sqlite_store: SqliteFailureStore, people: sqlite3.Connection
+    sqlite_store: SqliteDeskStore, people: sqlite3.Connection
 ) -> None:
-    await sqlite_store.record(a_failure("1"))
+    await record(sqlite_store, a_failure("1"))
     assert people.execute("SELECT message_id FROM failed_messages").fetchall() == [("1",)]
 
 
@@ -91,43 +121,41 @@ async def test_a_recorded_row_is_committed_when_record_returns(
     ],
 )
 async def test_original_message_is_json_for_people_whatever_was_sent(
-    sqlite_store: SqliteFailureStore, people: sqlite3.Connection, data: bytes, expected: str
+    sqlite_store: SqliteDeskStore, people: sqlite3.Connection, data: bytes, expected: str
 ) -> None:
-    await sqlite_store.record(a_failure("1", data=data))
+    await record(sqlite_store, a_failure("1", data=data))
     row = people.execute("SELECT original_message, json_valid(original_message), data FROM failed_messages")
     assert row.fetchone() == (expected, 1, data)
 
 
 async def test_people_can_ask_for_a_field_of_the_payload(
-    sqlite_store: SqliteFailureStore, people: sqlite3.Connection
+    sqlite_store: SqliteDeskStore, people: sqlite3.Connection
 ) -> None:
-    await sqlite_store.record(a_failure("1", data=b'{"latitude": 192.5}'))
+    await record(sqlite_store, a_failure("1", data=b'{"latitude": 192.5}'))
     found = people.execute("SELECT original_message ->> '$.latitude' FROM failed_messages")
     assert found.fetchone() == (192.5,)
 
 
 async def test_json_that_is_nested_too_deep_for_sqlite_is_still_a_row(
-    sqlite_store: SqliteFailureStore, people: sqlite3.Connection
+    sqlite_store: SqliteDeskStore, people: sqlite3.Connection
 ) -> None:
-    await sqlite_store.record(a_failure("1", data=b"[" * 100_000))
-    await sqlite_store.record(a_failure("2", data=b"[" * 1500 + b"]" * 1500))
+    await record(sqlite_store, a_failure("1", data=b"[" * 100_000))
+    await record(sqlite_store, a_failure("2", data=b"[" * 1500 + b"]" * 1500))
     valid = people.execute("SELECT json_valid(original_message) FROM failed_messages").fetchall()
     assert valid == [(1,), (1,)]
 
 
-async def test_the_table_refuses_an_unknown_status(
-    sqlite_store: SqliteFailureStore, people: sqlite3.Connection
-) -> None:
-    await sqlite_store.record(a_failure("1"))
+async def test_the_table_refuses_an_unknown_status(sqlite_store: SqliteDeskStore, people: sqlite3.Connection) -> None:
+    await record(sqlite_store, a_failure("1"))
     with pytest.raises(sqlite3.IntegrityError, match="CHECK"):
         people.execute("UPDATE failed_messages SET status = 'lost'")
 
 
-async def test_ids_are_not_given_twice(sqlite_store: SqliteFailureStore, people: sqlite3.Connection) -> None:
-    await sqlite_store.record(a_failure("1"))
+async def test_ids_are_not_given_twice(sqlite_store: SqliteDeskStore, people: sqlite3.Connection) -> None:
+    await record(sqlite_store, a_failure("1"))
     [first] = await all_rows(sqlite_store)
     people.execute("DELETE FROM failed_messages")
-    await sqlite_store.record(a_failure("2"))
+    await record(sqlite_store, a_failure("2"))
     [second] = await all_rows(sqlite_store)
     assert second.id > first.id
 
@@ -135,45 +163,48 @@ async def test_ids_are_not_given_twice(sqlite_store: SqliteFailureStore, people:
 @pytest.mark.parametrize(
     ("wanted", "index"),
     [
-        (Filter(status=FailureStatus.REPLAYED), "idx_failed_messages_status (status=? AND rowid<?)"),
-        (Filter(failure_reason="A"), "idx_failed_messages_failure_reason (failure_reason=? AND rowid<?)"),
-        (Filter(subscription=ORDERS), "idx_failed_messages_subscription (subscription=? AND rowid<?)"),
+        (Selection(statuses=[FailureStatus.REPLAYED]), "idx_failed_messages_status (status=? AND rowid<?)"),
+        (Selection(reason="A"), "idx_failed_messages_failure_reason (failure_reason=? AND rowid<?)"),
+        (Selection(subscription=ORDERS), "idx_failed_messages_subscription (subscription=? AND rowid<?)"),
     ],
 )
-async def test_a_filtered_page_is_one_range_of_an_index(people: sqlite3.Connection, wanted: Filter, index: str) -> None:
-    values = {"before": 9, "status": "x", "failure_reason": "x", "subscription": "x", "limit": 3}
-    plan = people.execute("EXPLAIN QUERY PLAN " + _list_query(wanted), values).fetchall()
+async def test_a_filtered_page_is_one_range_of_an_index(
+    people: sqlite3.Connection, wanted: Selection, index: str
+) -> None:
+    found = selected(wanted)
+    values = found.values | {"before": 9, "limit": 3}
+    plan = people.execute("EXPLAIN QUERY PLAN " + newest_first(found).sqlite, values).fetchall()
     assert len(plan) == 1  # a second step would be sorting
     assert index in plan[0][3]
 
 
-async def test_a_closed_store_says_so(sqlite_store: SqliteFailureStore) -> None:
+async def test_a_closed_store_says_so(sqlite_store: SqliteDeskStore) -> None:
     await sqlite_store.close()
     with pytest.raises(StorageUnavailable, match="closed"):
-        await sqlite_store.record(a_failure("1"))
+        await record(sqlite_store, a_failure("1"))
 
 
-async def test_a_reader_sees_what_a_writer_records(path: Path, sqlite_store: SqliteFailureStore) -> None:
-    await sqlite_store.record(a_failure("1", subscription=BILLING))
-    reader = SqliteFailureStore.read_only(path)
-    await sqlite_store.record(a_failure("2"))
+async def test_a_reader_sees_what_a_writer_records(path: Path, sqlite_store: SqliteDeskStore) -> None:
+    await record(sqlite_store, a_failure("1", subscription=BILLING))
+    reader = SqliteDeskStore.read_only(path)
+    await record(sqlite_store, a_failure("2"))
     assert await message_ids(reader) == ["2", "1"]
-    assert await message_ids(reader, Filter(subscription=BILLING)) == ["1"]
+    assert await message_ids(reader, Selection(subscription=BILLING)) == ["1"]
     assert (await reader.count_by_status())[FailureStatus.PERMANENT_FAILURE] == 2
     await reader.close()
 
 
-async def test_a_reader_changes_nothing(path: Path, sqlite_store: SqliteFailureStore) -> None:
-    reader = SqliteFailureStore.read_only(path)
+async def test_a_reader_changes_nothing(path: Path, sqlite_store: SqliteDeskStore) -> None:
+    reader = SqliteDeskStore.read_only(path)
     with pytest.raises(FailedPrecondition, match="reading only"):
-        await reader.record(a_failure("1"))
+        await record(reader, a_failure("1"))
     assert await all_rows(reader) == []
     await reader.close()
 
 
 def test_a_reader_of_nothing_is_told(path: Path) -> None:
     with pytest.raises(NotFound, match=r"failures\.db"):
-        SqliteFailureStore.read_only(path)
+        SqliteDeskStore.read_only(path)
 
 
 async def test_another_parts_file_is_refused(path: Path) -> None:
@@ -181,11 +212,11 @@ async def test_another_parts_file_is_refused(path: Path) -> None:
     other.executescript("PRAGMA application_id = 1; CREATE TABLE t (x)")
     other.close()
     with pytest.raises(CorruptData, match="another"):
-        await SqliteFailureStore.open(path)
+        await SqliteDeskStore.open(path)
 
 
-async def test_attributes_are_json_for_people(sqlite_store: SqliteFailureStore, people: sqlite3.Connection) -> None:
-    await sqlite_store.record(a_failure("1", attributes={"tenant": "Zürich"}))
+async def test_attributes_are_json_for_people(sqlite_store: SqliteDeskStore, people: sqlite3.Connection) -> None:
+    await record(sqlite_store, a_failure("1", attributes={"tenant": "Zürich"}))
     [(text,)] = people.execute("SELECT attributes FROM failed_messages")
     assert json.loads(text) == {"tenant": "Zürich"}
     assert "Zürich" in text

@@ -7,23 +7,18 @@ from collections.abc import Sequence
 from holdfast.clock import Clock, SystemClock
 from holdfast.consumer.failure_sink import FailedDelivery
 from holdfast.deadletter.capture import DirectCapture
-from holdfast.deadletter.failures import Filter
+from holdfast.deadletter.selection import Selection
 from holdfast.errors import StorageUnavailable
 from holdfast.model.failed_message import FailedMessage
-from holdfast.stores.memory.failures import MemoryFailureStore
+from holdfast.stores.sqlite.desk import SqliteDeskStore
 
 
 class Captured(DirectCapture):
     def __init__(self, clock: Clock | None = None) -> None:
-        self.store = store = MemoryFailureStore()
-
-        async def opened() -> MemoryFailureStore:
-            return store
-
-        super().__init__(opened, clock or SystemClock(), "local")
+        super().__init__(SqliteDeskStore.in_memory, clock or SystemClock(), "local")
 
     async def all(self) -> Sequence[FailedMessage]:
-        return (await self.store.list(Filter(), 1000)).failures
+        return (await (await self._opened()).list(Selection(), 1000)).failures
 
 
 class FullSink:

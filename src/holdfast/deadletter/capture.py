@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.clock import Clock
 from holdfast.consumer.failure_sink import FailedDelivery
 from holdfast.deadletter.dead_letter import LONGEST_REASON, UNKNOWN_TOPIC, storable
-from holdfast.deadletter.failures import FailureStore
+from holdfast.deadletter.store import DeskStore
 from holdfast.model.failed_message import FailedMessage, FailureStatus, bounded_error_details
 from holdfast.model.names import project_of, topic_path
 
@@ -18,22 +18,22 @@ class DirectCapture:
 
     name = "the failure store"
 
-    def __init__(self, open_store: Callable[[], Awaitable[FailureStore]], clock: Clock, project: str) -> None:
+    def __init__(self, open_store: Callable[[], Awaitable[DeskStore]], clock: Clock, project: str) -> None:
         self._open_store = open_store
         self._opening = asyncio.Lock()
-        self._store: FailureStore | None = None
+        self._store: DeskStore | None = None
         self._clock = clock
         self._project = project
 
     async def record(self, failed: FailedDelivery) -> None:
         store = await self._opened()
-        await store.record(self._failed_message(failed))
+        await store.record([self._failed_message(failed)])
 
     async def close(self) -> None:
         if self._store is not None:
             await self._store.close()
 
-    async def _opened(self) -> FailureStore:
+    async def _opened(self) -> DeskStore:
         async with self._opening:
             if self._store is None:
                 self._store = await self._open_store()

@@ -105,7 +105,7 @@ class Collector:
 
     async def _record_one(self, delivery: Delivery) -> None:
         # A row that was there already is as durable as a new one.
-        await self._store.record(failed_message_from(delivery, self._clock.now_ns()))
+        await self._store.record([failed_message_from(delivery, self._clock.now_ns())])
 
     async def _pause(self, failures: int) -> None:
         seconds = backoff_seconds(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, failures)

@@ -98,7 +98,8 @@ class FailureStore(Protocol):
         ...
 
     async def hold(self, selection: Selection, on: bool, action: Action) -> int:
-        """Puts all of them under legal hold, or lets them go; gives how many it changed."""
+        """Puts all of them under legal hold, or lets them go; gives how many it changed. Where an action tells of any
+        number of failures, as here, the store adds `count` to its details, and leaves it out when that is 0."""
         ...
 
     async def erase(self, selection: Selection, action: Action, expected: int | None = None) -> int:

@@ -9,8 +9,15 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import SettingError
 
-_FILES = "must be memory: or sqlite:///path/to/file.db (four slashes for an absolute path)"
-_ALL = f"{_FILES}, postgresql://user@host/database or firestore://project/database"
+_DESK = (
+    "must be memory:, sqlite:///path/to/file.db (four slashes for an absolute path) or postgresql://user@host/database"
+)
+_ALL = (
+    "must be memory: or sqlite:///path/to/file.db (four slashes for an absolute path), postgresql://user@host/database "
+    "or firestore://project/database"
+)
+
+_POSTGRES = ("postgresql", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +44,25 @@ class FirestorePlace:
 
 
 FilePlace = MemoryPlace | SqlitePlace
-Place = FilePlace | PostgresPlace | FirestorePlace
+DeskPlace = FilePlace | PostgresPlace
+Place = DeskPlace | FirestorePlace
 
 
 def locate(key: str, url: str) -> Place:
     """`key` is the setting that holds the URL, for the error."""
     parts = urlsplit(url)
-    if parts.scheme in ("postgresql", "postgres"):
+    if parts.scheme in _POSTGRES:
         return PostgresPlace(url)
     if parts.scheme == "firestore" and parts.netloc and parts.path.count("/") <= 1:
         return FirestorePlace(unquote(parts.netloc), unquote(parts.path[1:]))
     return _file(key, url, _ALL)
 
 
-def locate_file(key: str, url: str) -> FilePlace:
-    """For what is kept in files only."""
-    return _file(key, url, _FILES)
+def locate_desk(key: str, url: str) -> DeskPlace:
+    """For what the desk keeps."""
+    if urlsplit(url).scheme in _POSTGRES:
+        return PostgresPlace(url)
+    return _file(key, url, _DESK)
 
 
 def _file(key: str, url: str, allowed: str) -> FilePlace:

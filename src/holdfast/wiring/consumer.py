@@ -26,7 +26,7 @@ from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.push_auth import PushAuth
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.capture import DirectCapture
-from holdfast.deadletter.failures import FailureStore
+from holdfast.deadletter.store import DeskStore
 from holdfast.errors import SettingError
 from holdfast.model.names import short_id, topic_path
 from holdfast.settings import Settings
@@ -118,10 +118,10 @@ def _dead_letter_topic(settings: Settings, transport: Transport) -> DeadLetterTo
     return DeadLetterTopic(transport, topic, consumer.dlq_publish_deadline_seconds)
 
 
-def desk_failure_sink(settings: Settings, clock: Clock, transport: Transport, failures: FailureStore) -> FailureSink:
+def desk_failure_sink(settings: Settings, clock: Clock, transport: Transport, failures: DeskStore) -> FailureSink:
     """Of a consumer that shares its process with a desk."""
 
-    async def opened() -> FailureStore:
+    async def opened() -> DeskStore:
         return failures
 
     if settings.consumer.dlq_topic:

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from holdfast.api.http import failures as failures_api
 from holdfast.api.http import push_endpoint
 from holdfast.broker.service import Broker
 from holdfast.clock import Clock, SystemClock
@@ -16,8 +15,7 @@ from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.pull import pulling
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.collector import Collector
-from holdfast.deadletter.failures import FailureStore
-from holdfast.deadletter.service import Desk
+from holdfast.deadletter.store import DeskStore
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings
@@ -35,6 +33,7 @@ from holdfast.wiring.consumer import (
     make_pipeline,
     warn_of_unmapped,
 )
+from holdfast.wiring.desk import looking_routes
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
@@ -74,7 +73,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
-        routes = [*consumer_routes(pipeline, documents, auth), *failures_api.routes(Desk(failures)), *part.routes]
+        routes = [*consumer_routes(pipeline, documents, auth), *looking_routes(failures, clock, settings), *part.routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
@@ -116,6 +115,7 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
 @asynccontextmanager
 async def running_desk(settings: Settings) -> AsyncIterator[Running]:
     """The desk alone: reads the dead-letter topics of the default topology."""
+    clock = SystemClock()
     async with AsyncExitStack() as stack:
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         failures = await entered(stack, await open_failures(settings))
@@ -123,16 +123,16 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         topology = default_topology(settings, PushConfig(push_url(settings, port)))
         if _may_create(settings):
             await create_absent(topology.dead_letters_only(), transport)
-        await stack.enter_async_context(_collecting(SystemClock(), transport, failures, topology.desk_subscriptions))
+        await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(
-            serving(listener, failures_api.routes(Desk(failures)), {"failures": failures.count_by_status})
+            serving(listener, looking_routes(failures, clock, settings), {"failures": failures.count_by_status})
         )
         yield Running(http_port=port)
 
 
 @asynccontextmanager
 async def _collecting(
-    clock: Clock, transport: Transport, failures: FailureStore, subscriptions: Sequence[str]
+    clock: Clock, transport: Transport, failures: DeskStore, subscriptions: Sequence[str]
 ) -> AsyncIterator[None]:
     collector = Collector(transport, failures, clock, subscriptions)
     task = asyncio.create_task(collector.run())

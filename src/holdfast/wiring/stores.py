@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, assert_never
 
 from holdfast.broker.log import MessageLog
 from holdfast.consumer.documents import DocumentStore
-from holdfast.deadletter.failures import FailureStore
+from holdfast.deadletter.store import DeskStore
 from holdfast.errors import SettingError
 from holdfast.settings import Settings
 from holdfast.stores.locate import (
+    DeskPlace,
     FilePlace,
     FirestorePlace,
     MemoryPlace,
@@ -20,21 +21,21 @@ from holdfast.stores.locate import (
     PostgresPlace,
     SqlitePlace,
     locate,
-    locate_file,
+    locate_desk,
 )
 from holdfast.stores.memory.documents import MemoryDocumentStore
-from holdfast.stores.memory.failures import MemoryFailureStore
 from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.stores.sqlite.database import check
+from holdfast.stores.sqlite.desk import SqliteDeskStore
+from holdfast.stores.sqlite.desk_schema import SCHEMA as failures_schema
 from holdfast.stores.sqlite.documents import SCHEMA as documents_schema
 from holdfast.stores.sqlite.documents import SqliteDocumentStore
-from holdfast.stores.sqlite.failures import SCHEMA as failures_schema
-from holdfast.stores.sqlite.failures import SqliteFailureStore
 from holdfast.stores.sqlite.log import SCHEMA as log_schema
 from holdfast.stores.sqlite.log import SqliteMessageLog
 
 if TYPE_CHECKING:
     from holdfast.stores.firestore.documents import FirestoreDocumentStore
+    from holdfast.stores.postgres.desk import PostgresDeskStore
     from holdfast.stores.postgres.documents import PostgresDocumentStore
 
 
@@ -53,24 +54,28 @@ async def open_documents(settings: Settings) -> DocumentStore:
             assert_never(place)
 
 
-async def open_failures(settings: Settings) -> FailureStore:
+async def open_failures(settings: Settings) -> DeskStore:
     place = failures_place(settings)
     match place:
         case MemoryPlace():
-            return MemoryFailureStore()
+            return await SqliteDeskStore.in_memory()
         case SqlitePlace(path):
-            return await SqliteFailureStore.open(path)
+            return await SqliteDeskStore.open(path)
+        case PostgresPlace(url):
+            return await _postgres_desk().open(url)
         case _:
             assert_never(place)
 
 
-async def open_failures_beside_desk(settings: Settings) -> FailureStore:
+async def open_failures_beside_desk(settings: Settings) -> DeskStore:
     place = failures_place(settings)
     match place:
         case MemoryPlace():
-            return MemoryFailureStore()  # lost with the process, as everything of it
+            return await SqliteDeskStore.in_memory()  # lost with the process, as everything of it
         case SqlitePlace(path):
-            return await SqliteFailureStore.open_shared(path)
+            return await SqliteDeskStore.open_shared(path)
+        case PostgresPlace(url):
+            return await _postgres_desk().open(url)
         case _:
             assert_never(place)
 
@@ -98,6 +103,12 @@ def _postgres_documents() -> type[PostgresDocumentStore]:
     return PostgresDocumentStore
 
 
+def _postgres_desk() -> type[PostgresDeskStore]:
+    with _extra("postgres", "desk.failures"):
+        from holdfast.stores.postgres.desk import PostgresDeskStore  # noqa: PLC0415
+    return PostgresDeskStore
+
+
 def _firestore_documents() -> type[FirestoreDocumentStore]:
     with _extra("firestore", "consumer.store"):
         from holdfast.stores.firestore.documents import FirestoreDocumentStore  # noqa: PLC0415
@@ -112,11 +123,17 @@ def _extra(name: str, key: str) -> Iterator[None]:
         raise SettingError(key, f"{name} …", f"needs more packages: pip install 'holdfast[{name}]'") from error
 
 
-def read_failures(settings: Settings) -> FailureStore:
+async def read_failures(settings: Settings) -> DeskStore:
     place = failures_place(settings)
-    if isinstance(place, MemoryPlace):
-        raise SettingError("desk.failures", "memory:", _ONLY_BY_URL)
-    return SqliteFailureStore.read_only(place.path)
+    match place:
+        case MemoryPlace():
+            raise SettingError("desk.failures", "memory:", _ONLY_BY_URL)
+        case SqlitePlace(path):
+            return SqliteDeskStore.read_only(path)
+        case PostgresPlace(url):
+            return await _postgres_desk().read_only(url)
+        case _:
+            assert_never(place)
 
 
 def documents_place(settings: Settings) -> Place:
@@ -124,9 +141,9 @@ def documents_place(settings: Settings) -> Place:
     return locate("consumer.store", url) if url else _default_place(settings, "documents.db")
 
 
-def failures_place(settings: Settings) -> FilePlace:
+def failures_place(settings: Settings) -> DeskPlace:
     url = settings.desk.failures
-    return locate_file("desk.failures", url) if url else _default_place(settings, "failures.db")
+    return locate_desk("desk.failures", url) if url else _default_place(settings, "failures.db")
 
 
 def _default_place(settings: Settings, file_name: str) -> FilePlace:

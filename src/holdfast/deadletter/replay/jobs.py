@@ -169,9 +169,9 @@ class JobPage:
 
 class ReplayStore(Protocol):
     async def create_job(self, job: Job, action: Action) -> Job:
-        """With all messages of its selection that can still be sent (permanent failures, and queued ones that are not
-        out), oldest first by publish time, then id: so that those of one ordering key keep their order. The job comes
-        back with `id` and `total`."""
+        """With all messages of its selection that can still be sent (permanent failures and queued ones, but for those
+        that are out), oldest first by publish time, then id: so that those of one ordering key keep their order. The
+        job comes back with `id` and `total`, and the action gets `job` and `count` as details."""
         ...
 
     async def get_job(self, job_id: int) -> Job | None: ...

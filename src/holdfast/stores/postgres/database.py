@@ -61,8 +61,9 @@ CONNECTION_DEFAULTS = {
 # Every connection's own, whatever the server's defaults are.
 # - A commit that has returned is on disk. remote_apply promises even more, so it is left.
 # - Statements end, also when they wait for a lock, and so does a transaction whose process has stopped in its middle.
-# - All statements are by key. A plan that was made while a table was nearly empty would go on reading it whole long
-#   after it has grown; these leave the planner nothing but the keys.
+# - Where all statements are by key, a plan that was made while a table was nearly empty would go on reading it whole
+#   long after it has grown: then the planner is left nothing but the keys. Elsewhere it plans each statement anew, with
+#   the values that it is for.
 SET_UP = """
 SELECT set_config('search_path', quote_ident(%(schema)s), false),
     set_config('synchronous_commit',
@@ -71,9 +72,10 @@ SELECT set_config('search_path', quote_ident(%(schema)s), false),
     set_config('default_transaction_read_only', %(read_only)s, false),
     set_config('statement_timeout', '30s', false),
     set_config('idle_in_transaction_session_timeout', '30s', false),
-    set_config('enable_seqscan', 'off', false),
-    set_config('enable_hashjoin', 'off', false),
-    set_config('enable_mergejoin', 'off', false),
+    set_config('enable_seqscan', %(scans)s, false),
+    set_config('enable_hashjoin', %(scans)s, false),
+    set_config('enable_mergejoin', %(scans)s, false),
+    set_config('plan_cache_mode', %(plans)s, false),
     set_config('jit', 'off', false)
 """
 
@@ -143,27 +145,47 @@ class Migrations:
 class Database:
     """Opened by `Database.open`; use from one event loop."""
 
-    def __init__(self, place: str, options: Mapping[str, Any], schema: str, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        place: str,
+        options: Mapping[str, Any],
+        schema: str,
+        *,
+        read_only: bool,
+        by_key: bool,
+        work_seconds: float | None,
+    ) -> None:
         self._place = place
+        self._longest_work = work_seconds
         self._options = options
         self._pool = AsyncConnectionPool(
             kwargs=dict(options),
             min_size=1,
             max_size=MOST_CONNECTIONS,
             open=False,
-            configure=lambda connection: _set_up(connection, schema, read_only=read_only),
+            configure=lambda connection: _set_up(connection, schema, read_only=read_only, by_key=by_key),
             timeout=CONNECTION_SECONDS,
             reconnect_timeout=RECONNECT_SECONDS,
             name=f"holdfast {schema}",
         )
 
     @classmethod
-    async def open(cls, url: str, schema: str, migrations: Migrations, *, read_only: bool = False) -> Database:
-        """Makes the schema, or brings it up to date. Read-only it must be there, and is left as it is."""
+    async def open(
+        cls,
+        url: str,
+        schema: str,
+        migrations: Migrations,
+        *,
+        read_only: bool = False,
+        by_key: bool = True,
+        work_seconds: float | None = None,
+    ) -> Database:
+        """Makes the schema, or brings it up to date. Read-only it must be there, and is left as it is. `by_key` says
+        that every statement finds its rows by a key."""
         options, place = _parsed(url)
         try:
             async with await AsyncConnection.connect(**options) as connection:
-                await _set_up(connection, schema, read_only=read_only)
+                await _set_up(connection, schema, read_only=read_only, by_key=by_key)
                 await _require_utf8(connection, place)
                 if read_only:
                     await _check_format(connection, schema, migrations, place)
@@ -173,7 +195,7 @@ class Database:
             raise StartupError(
                 f"cannot use {place}: {_text(error)}. Check the URL, the server and its rights"
             ) from error
-        database = cls(place, options, schema, read_only=read_only)
+        database = cls(place, options, schema, read_only=read_only, by_key=by_key, work_seconds=work_seconds)
         await database._pool.open()
         return database
 
@@ -199,15 +221,16 @@ class Database:
         await self._pool.close()
 
     async def _once(self, work: Work[T], attempt: int) -> T:
+        seconds = WORK_SECONDS if self._longest_work is None else self._longest_work
         async with self._pool.connection() as connection:
             try:
-                async with asyncio.timeout(WORK_SECONDS):
+                async with asyncio.timeout(seconds):
                     done = await work(connection, attempt)
                     await connection.commit()
                 return done
             except TimeoutError as error:
                 await connection.close()  # nobody knows what it is still doing
-                raise StorageUnavailable(f"{self._place}: no answer within {WORK_SECONDS:g} seconds") from error
+                raise StorageUnavailable(f"{self._place}: no answer within {seconds:g} seconds") from error
             except psycopg.OperationalError as error:
                 # The server went away, perhaps long ago, and this connection is the first to notice.
                 if connection.closed:
@@ -227,7 +250,7 @@ class Database:
         if isinstance(error, _NEEDS_OPERATOR) or _is_refused(error):
             return Misconfigured(text)
         if isinstance(error, psycopg.DataError | errors.ProgramLimitExceeded | errors.StatementTooComplex):
-            return BadInput("documents", f"PostgreSQL cannot store them: {_text(error)}")
+            return BadInput("rows", f"PostgreSQL cannot store them: {_text(error)}")
         return StorageUnavailable(text)
 
 
@@ -262,8 +285,14 @@ def _connection_options(url: str) -> dict[str, Any] | None:
         return None
 
 
-async def _set_up(connection: AsyncConnection, schema: str, *, read_only: bool) -> None:
-    await connection.execute(SET_UP, {"schema": schema, "read_only": "on" if read_only else "off"})
+async def _set_up(connection: AsyncConnection, schema: str, *, read_only: bool, by_key: bool) -> None:
+    values = {
+        "schema": schema,
+        "read_only": "on" if read_only else "off",
+        "scans": "off" if by_key else "on",
+        "plans": "auto" if by_key else "force_custom_plan",
+    }
+    await connection.execute(SET_UP, values)
 
 
 async def _require_utf8(connection: AsyncConnection, place: str) -> None:

@@ -11,13 +11,20 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.errors import CorruptData, DataDirectoryError, NewerData, NotFound, StorageUnavailable
+from holdfast.errors import (
+    CorruptData,
+    DataDirectoryError,
+    FailedPrecondition,
+    NewerData,
+    NotFound,
+    StorageUnavailable,
+)
 from holdfast.stores.sqlite.lock import FileLock
 
 T = TypeVar("T")
@@ -35,11 +42,13 @@ _HEADER_MAGIC = b"SQLite format 3\x00"
 @dataclass(frozen=True, slots=True)
 class Schema:
     """`application_id` marks the file as ours; migration n brings a file from version n to n + 1. Forward only.
-    `page_bytes` is for a new file: larger where values are large."""
+    `page_bytes` is for a new file: larger where values are large. `functions` are at hand in its SQL, by name."""
 
     application_id: int
     migrations: Sequence[str]
     page_bytes: int = 4096
+    cache_kibibytes: int = 2000
+    functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -55,14 +64,20 @@ class _Waiting:
 class Database:
     """Opened by `Database.open`; use from one event loop."""
 
-    def __init__(self, path: Path, lock: FileLock | None, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        path: Path,
+        lock: FileLock | None,
+        loop: asyncio.AbstractEventLoop,
+        writer: sqlite3.Connection,
+        reader: sqlite3.Connection | None,
+    ) -> None:
         self._path = path
         self._lock = lock
         self._loop = loop
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._writer = _connect(path)
-        self._reader = _connect(path)
-        self._reader.execute("PRAGMA query_only = 1")
+        self._writer = writer
+        self._reader = reader
         self._read_thread = ThreadPoolExecutor(1, thread_name_prefix=f"read {path.name}")
         self._write_thread = threading.Thread(target=self._write_loop, name=f"write {path.name}", daemon=True)
         self._closed = False
@@ -75,7 +90,7 @@ class Database:
         lock = FileLock(path)
         try:
             await loop.run_in_executor(None, _prepare, path, schema)
-            return cls(path, lock, loop)
+            return cls(path, lock, loop, *_writer_and_reader(path, schema))
         except BaseException:
             lock.release()
             raise
@@ -88,7 +103,15 @@ class Database:
         except DataDirectoryError:
             if not check(path, schema):
                 raise
-        return cls(path, None, asyncio.get_running_loop())
+        return cls(path, None, asyncio.get_running_loop(), *_writer_and_reader(path, schema))
+
+    @classmethod
+    async def in_memory(cls, schema: Schema) -> Database:
+        """Gone when it is closed. It has one connection, so reads wait in the queue of the writes."""
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        _add_functions(connection, schema)
+        _migrate(connection, schema)
+        return cls(Path("memory"), None, asyncio.get_running_loop(), connection, None)
 
     def submit(self, work: Work[T]) -> asyncio.Future[T]:
         """Runs `work` inside the next group's transaction. The future is done once that is on disk.
@@ -106,6 +129,8 @@ class Database:
     async def read(self, work: Work[T]) -> T:
         if self._closed:
             raise StorageUnavailable(f"{self._path} is closed")
+        if self._reader is None:
+            return await self.submit(work)
         try:
             return await self._loop.run_in_executor(self._read_thread, work, self._reader)
         except sqlite3.Error as error:
@@ -123,7 +148,8 @@ class Database:
         self._queue.put(None)
         await self._loop.run_in_executor(None, self._write_thread.join)
         self._read_thread.shutdown(wait=True)
-        self._reader.close()
+        if self._reader is not None:
+            self._reader.close()
         self._writer.close()
         if self._lock is not None:
             self._lock.release()
@@ -200,7 +226,10 @@ class ReadOnlyDatabase:
         if not check(path, schema):
             raise NotFound(f"there is no {path}: is this the right --data directory? `holdfast up` makes one")
         self._path = path
-        self._connection = _connect(path, mode="ro")
+        self._connection = _connect(path, schema, mode="ro")
+        if _version(self._connection) < schema.version:
+            self._connection.close()
+            raise FailedPrecondition(f"{path} was written by an older Holdfast: `holdfast up` brings it up to date")
 
     async def read(self, work: Work[T]) -> T:
         try:
@@ -221,7 +250,7 @@ def _prepare(path: Path, schema: Schema) -> None:
     try:
         # For its owner alone: messages are in it, and keys. SQLite gives its other files the same rights.
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        connection = _connect(path, page_bytes=schema.page_bytes)
+        connection = _connect(path, schema)
     except OSError as error:
         raise DataDirectoryError(f"cannot open {path}: {error.strerror}. Check that it is a writable file") from error
     except sqlite3.OperationalError as error:
@@ -234,7 +263,14 @@ def _prepare(path: Path, schema: Schema) -> None:
         connection.close()
 
 
-def _connect(path: Path, mode: str = "rwc", page_bytes: int = 4096) -> sqlite3.Connection:
+def _writer_and_reader(path: Path, schema: Schema) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    writer = _connect(path, schema)
+    reader = _connect(path, schema)
+    reader.execute("PRAGMA query_only = 1")
+    return writer, reader
+
+
+def _connect(path: Path, schema: Schema, mode: str = "rwc") -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -244,14 +280,26 @@ def _connect(path: Path, mode: str = "rwc", page_bytes: int = 4096) -> sqlite3.C
     )
     try:
         if mode != "ro":
-            connection.execute(f"PRAGMA page_size = {page_bytes}")  # an existing file keeps its own
+            connection.execute(f"PRAGMA page_size = {schema.page_bytes}")  # an existing file keeps its own
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # an acknowledged change survives a power cut
         connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute(f"PRAGMA cache_size = {-schema.cache_kibibytes}")
+        _add_functions(connection, schema)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _add_functions(connection: sqlite3.Connection, schema: Schema) -> None:
+    for name, function in schema.functions.items():
+        connection.create_function(name, -1, function, deterministic=True)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
 
 
 def check(path: Path, schema: Schema) -> bool:
@@ -273,10 +321,10 @@ def check(path: Path, schema: Schema) -> bool:
     if not header.startswith(_HEADER_MAGIC) or len(header) < 100:
         raise _corrupt(path, "it is not an SQLite database")
     try:
-        connection = _connect(path, mode="ro")
+        connection = _connect(path, schema, mode="ro")
         try:
             application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            version = _version(connection)
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             # Without an id it can be ours only while it is empty: the id is written together with the first tables.
             if application_id != schema.application_id and (application_id or tables):
@@ -313,7 +361,7 @@ def _require_writable(path: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, schema: Schema) -> None:
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = _version(connection)
     for number in range(version, schema.version):
         connection.executescript(
             f"BEGIN IMMEDIATE; {schema.migrations[number]}; PRAGMA application_id = {schema.application_id}; "
