@@ -146,6 +146,13 @@ class BrokerSettings:
         "Newest messages kept in memory over all topics; older ones are read from disk.",
         check=_between(1, 65536),
     )
+    ordered_dead_letters: str = setting(
+        "pass",
+        "What becomes of an ordering key when one of its messages is dead-lettered: with `pass` the next one goes, as in "
+        "Cloud Pub/Sub; with `hold` they wait until it is replayed or released. A subscription's label "
+        "`holdfast-ordered-dead-letters` says it for that one.",
+        check=_one_of("pass", "hold"),
+    )
     replay_memory_hours: float = setting(
         24.0,
         "How long a message that was sent to one subscription alone is remembered: under its replay id it is not sent "

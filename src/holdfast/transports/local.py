@@ -48,7 +48,7 @@ class LocalTransport:
         return self._broker.fates(subscription, message_ids)
 
     async def release(self, subscription: str, message_id: str) -> bool:
-        return False
+        return await self._broker.release(subscription, message_id)
 
     # Receiving.
 
