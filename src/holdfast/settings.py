@@ -148,9 +148,9 @@ class BrokerSettings:
     )
     ordered_dead_letters: str = setting(
         "pass",
-        "What becomes of an ordering key when one of its messages is dead-lettered: with `pass` the next one goes, as in "
-        "Cloud Pub/Sub; with `hold` they wait until it is replayed or released. A subscription's label "
-        "`holdfast-ordered-dead-letters` says it for that one.",
+        "When a message with an ordering key is dead-lettered: `pass` lets the next of its key go, as Cloud Pub/Sub "
+        "does; `hold` has them wait until it is replayed or released. The label `holdfast-ordered-dead-letters` of a "
+        "subscription says it for that one.",
         check=_one_of("pass", "hold"),
     )
     replay_memory_hours: float = setting(

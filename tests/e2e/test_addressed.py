@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 from google.api_core.exceptions import GoogleAPICallError, InvalidArgument
+from google.cloud.pubsub_v1.publisher.futures import Future
 
 from holdfast.model.replay_attributes import REPLAY_ID
 from tests.support.process import Launcher, Running
@@ -63,7 +64,7 @@ def send_all(pubsub: Pubsub) -> dict[str, str]:
     return {name: str(future.result(timeout=CALL_SECONDS)) for name, future in futures.items()}
 
 
-def publish(pubsub: Pubsub, name: str):  # type: ignore[no-untyped-def]
+def publish(pubsub: Pubsub, name: str) -> Future:
     """The subscription in the topic's place."""
     return pubsub.publisher.publish(
         pubsub.subscription("worker"), name.encode(), retry=None, timeout=CALL_SECONDS, **{REPLAY_ID: name}
@@ -84,9 +85,8 @@ def test_up_tells_fates_on_its_own_port_too(launcher: Launcher) -> None:
     up = launcher.up()
     with Pubsub(up.broker) as pubsub:
         subscription = pubsub.subscription("market-ticks.materializer")
-        future = pubsub.publisher.publish(
-            subscription, b'{"eventId": "1", "symbol": "A", "price": 1}', topic="market-ticks"
-        )
+        tick = b'{"topic": "market-ticks", "eventId": "1", "symbol": "ACME", "price": 101.25}'
+        future = pubsub.publisher.publish(subscription, tick, timeout=CALL_SECONDS)
         message_id = str(future.result(timeout=CALL_SECONDS))
     query = urlencode({"subscription": subscription, "messageId": message_id})
 

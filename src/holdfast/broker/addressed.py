@@ -1,7 +1,7 @@
-"""Messages for one subscription alone: sent once for each REPLAY_ID, and asked after later.
+"""Messages that are sent once for each REPLAY_ID: to a topic, or to one subscription alone, and asked after there.
 
-They are appended to the topic's log as all messages are, with an address behind the stored body (wire.py); the other
-subscriptions of the topic settle them unseen (backlog.py).
+Those for one subscription are appended to the topic's log as all messages are, with an address behind the stored body
+(wire.py); the other subscriptions of the topic settle them unseen (backlog.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.broker.held import Replacement
 from holdfast.broker.log import Change, MessageLog
 from holdfast.broker.sent import NO_REPLAY_ID, Sent, SentMessages, digest_of
 from holdfast.broker.subscriptions import SubscriptionQueue
-from holdfast.broker.topics import SEQUENCE_BITS, sequence_of
+from holdfast.broker.topics import SEQUENCE_BITS, TopicLog, sequence_of
 from holdfast.broker.wire import PubsubMessage, address_suffix
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import FailedPrecondition
@@ -38,20 +38,27 @@ class AddressedMessages:
         self._sent = SentMessages(records)
         self._under_way: dict[bytes, asyncio.Future[None]] = {}  # by digest
 
-    async def publish(self, queue: SubscriptionQueue, messages: Sequence[bytes]) -> list[bytes]:
+    async def publish_to(self, queue: SubscriptionQueue, messages: Sequence[bytes]) -> list[bytes]:
         """`messages` are serialized PubsubMessages. Gives their ids once they are on disk; for one whose REPLAY_ID was
         there before, the first id."""
         if queue.config.detached:
             raise FailedPrecondition(f"subscription {queue.config.name} is detached from its topic")
+        return await self._publish(_Target(queue.topic, queue.key, queue), messages)
+
+    async def publish_once(self, topic: TopicLog, messages: Sequence[bytes]) -> list[bytes]:
+        """As `publish_to`, but for every subscription of the topic."""
+        return await self._publish(_Target(topic, topic.key), messages)
+
+    async def _publish(self, target: _Target, messages: Sequence[bytes]) -> list[bytes]:
         parsed = [PubsubMessage.FromString(message) for message in messages]
-        digests = [digest_of(queue.key, message.attributes.get(REPLAY_ID, "")) for message in parsed]
-        places = await _places(queue, parsed)
+        digests = [digest_of(target.key, message.attributes.get(REPLAY_ID, "")) for message in parsed]
+        places = await _places(target.queue, parsed) if target.queue else {}
         while others := [self._under_way[digest] for digest in digests if digest in self._under_way]:
             await asyncio.wait(others)  # how that ends decides what is new here
         fresh = self._fresh(digests)
         ids: list[bytes] = []
         if fresh:
-            ids = await self._append(queue, [_Sending(messages[at], digests[at], places.get(at)) for at in fresh])
+            ids = await self._append(target, [_Sending(messages[at], digests[at], places.get(at)) for at in fresh])
         given = dict(zip(fresh, ids, strict=True))
         return [given[at] if at in given else self._first_id(digest) for at, digest in enumerate(digests)]
 
@@ -70,7 +77,7 @@ class AddressedMessages:
                 seen.add(digest)
         return fresh
 
-    async def _append(self, queue: SubscriptionQueue, sending: Sequence[_Sending]) -> list[bytes]:
+    async def _append(self, target: _Target, sending: Sequence[_Sending]) -> list[bytes]:
         done = asyncio.get_running_loop().create_future()
         digests = [one.digest for one in sending]
         named = [digest for digest in digests if digest != NO_REPLAY_ID]
@@ -78,16 +85,17 @@ class AddressedMessages:
         now_ns = self._clock.now_ns()
 
         def remembered(numbers: range) -> list[Change]:
-            replacements = _replacements(queue, numbers, sending)
-            return [Sent(now_ns, queue.key, numbers.start, digests).saved(), *(one.saved() for one in replacements)]
+            replacements = _replacements(target.key, numbers, sending)
+            return [Sent(now_ns, target.key, numbers.start, digests).saved(), *(one.saved() for one in replacements)]
 
         try:
-            messages, suffix = [one.message for one in sending], address_suffix(queue.key)
-            ids = await queue.topic.publish(messages, now_ns, suffix=suffix, along=remembered)
-            sent = Sent(now_ns, queue.key, int(ids[0]), digests)
+            messages = [one.message for one in sending]
+            ids = await target.topic.publish(messages, now_ns, suffix=target.suffix, along=remembered)
+            sent = Sent(now_ns, target.key, int(ids[0]), digests)
             self._sent.put(sent)
-            for replacement in _replacements(queue, sent.numbers, sending):
-                queue.replace(replacement)
+            if target.queue:
+                for replacement in _replacements(target.key, sent.numbers, sending):
+                    target.queue.replace(replacement)
         finally:
             for digest in named:
                 del self._under_way[digest]
@@ -102,7 +110,7 @@ class AddressedMessages:
     def _fate(self, queue: SubscriptionQueue, message_id: str) -> Fate:
         sequence = sequence_of(message_id, queue.topic.key)
         sent = self._sent.of(int(message_id)) if sequence is not None else None
-        if sequence is None or sent is None or sent.subscription_key != queue.key:
+        if sequence is None or sent is None or sent.target_key != queue.key:
             return Fate.UNKNOWN
         if self._sent.is_dead_lettered(int(message_id)):
             return Fate.DEAD_LETTERED
@@ -127,6 +135,19 @@ class AddressedMessages:
         old = [sent for sent in self._sent.before(self._clock.now_ns() - self._memory_ns) if _is_over(sent, by_key)]
         for start in range(0, len(old), STEP):
             await self._log.commit(self._sent.forget(old[start : start + STEP]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A topic, or with `queue` one subscription of it. `key` is that of either."""
+
+    topic: TopicLog
+    key: int
+    queue: SubscriptionQueue | None = None
+
+    @property
+    def suffix(self) -> bytes:
+        return address_suffix(self.key) if self.queue else b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +179,14 @@ async def _places(queue: SubscriptionQueue, messages: Sequence[Any]) -> dict[int
     return places
 
 
-def _replacements(queue: SubscriptionQueue, numbers: range, sending: Sequence[_Sending]) -> list[Replacement]:
+def _replacements(subscription_key: int, numbers: range, sending: Sequence[_Sending]) -> list[Replacement]:
     return [
-        Replacement(queue.key, one.place.held, number & _SEQUENCE_MASK, one.place.key)
+        Replacement(subscription_key, one.place.held, number & _SEQUENCE_MASK, one.place.key)
         for number, one in zip(numbers, sending, strict=True)
         if one.place is not None
     ]
 
 
 def _is_over(sent: Sent, queues: Mapping[int, SubscriptionQueue]) -> bool:
-    queue = queues.get(sent.subscription_key)
+    queue = queues.get(sent.target_key)
     return queue is None or all(number & _SEQUENCE_MASK in queue.settled for number in sent.numbers)

@@ -24,7 +24,7 @@ NEVER_NS = 1 << 62
 # A subscription's label says it for this one, the setting for all others.
 LABEL = "holdfast-ordered-dead-letters"
 HOLD = "hold"
-PASS = "pass"
+MODES = ("pass", HOLD)
 
 REPLACEMENT = "in place of a held message"  # kind of record
 
@@ -37,8 +37,8 @@ def holds(config: Subscription, settings: BrokerSettings) -> bool:
 
 
 def check_label(config: Subscription) -> None:
-    if config.labels.get(LABEL, PASS) not in (HOLD, PASS):
-        raise BadInput(f"labels[{LABEL!r}]", f"must be {HOLD} or {PASS}")
+    if config.labels.get(LABEL, HOLD) not in MODES:
+        raise BadInput(f"labels[{LABEL!r}]", f"must be {' or '.join(MODES)}")
 
 
 @dataclass(frozen=True, slots=True)

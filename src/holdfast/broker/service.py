@@ -245,11 +245,17 @@ class Broker:
 
     async def publish(self, topic: str, messages: Sequence[bytes], request_bytes: int) -> list[bytes]:
         """`messages` are serialized PubsubMessages. The ids are given once every message is on disk."""
+        found, messages = await self._checked(topic, messages, request_bytes)
+        return await found.publish(messages, self._clock.now_ns())
+
+    async def _checked(
+        self, topic: str, messages: Sequence[bytes], request_bytes: int
+    ) -> tuple[TopicLog, Sequence[bytes]]:
         found = self._topic(topic)
         limits.check_publish(messages, request_bytes)
         if found.topic.schema is not None:
             messages = await self._fitting(found.topic.schema, messages)
-        return await found.publish(messages, self._clock.now_ns())
+        return found, messages
 
     async def _fitting(self, settings: SchemaSettings, messages: Sequence[bytes]) -> list[bytes]:
         """The messages with the schema attributes that Pub/Sub adds. Raises when one does not fit the schema."""
@@ -285,7 +291,13 @@ class Broker:
         a REPLAY_ID that was given before is not sent again; its first id comes back."""
         queue = self.queue(subscription)
         limits.check_publish(messages, request_bytes)
-        return await self._addressed.publish(queue, messages)
+        return await self._addressed.publish_to(queue, messages)
+
+    @_to_the_end
+    async def publish_once(self, topic: str, messages: Sequence[bytes], request_bytes: int) -> list[bytes]:
+        """As `publish`, but heeds REPLAY_IDs as `publish_to` does."""
+        found, messages = await self._checked(topic, messages, request_bytes)
+        return await self._addressed.publish_once(found, messages)
 
     def fates(self, subscription: str, message_ids: Sequence[str]) -> dict[str, Fate]:
         """What became of messages that `publish_to` gave these ids."""

@@ -20,8 +20,8 @@ from functools import partial
 
 from holdfast.backoff import backoff_seconds
 from holdfast.broker.backlog import Backlog, Outlook
-from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
 from holdfast.broker.held import HeldMessage, Replacement, holds
+from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
 from holdfast.broker.log import Change, MessageLog, Progress, Reset, StoredMessage
 from holdfast.broker.progress import SettledMessages
 from holdfast.broker.signals import Signal, Timers
