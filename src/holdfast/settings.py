@@ -146,6 +146,13 @@ class BrokerSettings:
         "Newest messages kept in memory over all topics; older ones are read from disk.",
         check=_between(1, 65536),
     )
+    ordered_dead_letters: str = setting(
+        "pass",
+        "When a message with an ordering key is dead-lettered: `pass` lets the next of its key go, as Cloud Pub/Sub "
+        "does; `hold` has them wait until it is replayed or released. The label `holdfast-ordered-dead-letters` of a "
+        "subscription says it for that one.",
+        check=_one_of("pass", "hold"),
+    )
     replay_memory_hours: float = setting(
         24.0,
         "How long a message that was sent to one subscription alone is remembered: under its replay id it is not sent "

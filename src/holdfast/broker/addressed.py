@@ -1,23 +1,26 @@
-"""Messages for one subscription alone: sent once for each REPLAY_ID, and asked after later.
+"""Messages that are sent once for each REPLAY_ID: to a topic, or to one subscription alone, and asked after there.
 
-They are appended to the topic's log as all messages are, with an address behind the stored body (wire.py); the other
-subscriptions of the topic settle them unseen (backlog.py).
+Those for one subscription are appended to the topic's log as all messages are, with an address behind the stored body
+(wire.py); the other subscriptions of the topic settle them unseen (backlog.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from holdfast.broker.held import Replacement
 from holdfast.broker.log import Change, MessageLog
 from holdfast.broker.sent import NO_REPLAY_ID, Sent, SentMessages, digest_of
 from holdfast.broker.subscriptions import SubscriptionQueue
-from holdfast.broker.topics import SEQUENCE_BITS
+from holdfast.broker.topics import SEQUENCE_BITS, TopicLog, sequence_of
 from holdfast.broker.wire import PubsubMessage, address_suffix
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import FailedPrecondition
 from holdfast.model.fate import Fate
-from holdfast.model.replay_attributes import REPLAY_ID
+from holdfast.model.replay_attributes import IN_PLACE_OF, REPLAY_ID
 
 # Forgotten with one commit, so that publishers do not wait for the end of a large replay.
 STEP = 1000
@@ -35,18 +38,27 @@ class AddressedMessages:
         self._sent = SentMessages(records)
         self._under_way: dict[bytes, asyncio.Future[None]] = {}  # by digest
 
-    async def publish(self, queue: SubscriptionQueue, messages: Sequence[bytes]) -> list[bytes]:
+    async def publish_to(self, queue: SubscriptionQueue, messages: Sequence[bytes]) -> list[bytes]:
         """`messages` are serialized PubsubMessages. Gives their ids once they are on disk; for one whose REPLAY_ID was
         there before, the first id."""
         if queue.config.detached:
             raise FailedPrecondition(f"subscription {queue.config.name} is detached from its topic")
-        digests = [digest_of(queue.key, _replay_id(message)) for message in messages]
+        return await self._publish(_Target(queue.topic, queue.key, queue), messages)
+
+    async def publish_once(self, topic: TopicLog, messages: Sequence[bytes]) -> list[bytes]:
+        """As `publish_to`, but for every subscription of the topic."""
+        return await self._publish(_Target(topic, topic.key), messages)
+
+    async def _publish(self, target: _Target, messages: Sequence[bytes]) -> list[bytes]:
+        parsed = [PubsubMessage.FromString(message) for message in messages]
+        digests = [digest_of(target.key, message.attributes.get(REPLAY_ID, "")) for message in parsed]
+        places = await _places(target.queue, parsed) if target.queue else {}
         while others := [self._under_way[digest] for digest in digests if digest in self._under_way]:
             await asyncio.wait(others)  # how that ends decides what is new here
         fresh = self._fresh(digests)
         ids: list[bytes] = []
         if fresh:
-            ids = await self._append(queue, [messages[at] for at in fresh], [digests[at] for at in fresh])
+            ids = await self._append(target, [_Sending(messages[at], digests[at], places.get(at)) for at in fresh])
         given = dict(zip(fresh, ids, strict=True))
         return [given[at] if at in given else self._first_id(digest) for at, digest in enumerate(digests)]
 
@@ -65,21 +77,25 @@ class AddressedMessages:
                 seen.add(digest)
         return fresh
 
-    async def _append(
-        self, queue: SubscriptionQueue, messages: Sequence[bytes], digests: Sequence[bytes]
-    ) -> list[bytes]:
+    async def _append(self, target: _Target, sending: Sequence[_Sending]) -> list[bytes]:
         done = asyncio.get_running_loop().create_future()
+        digests = [one.digest for one in sending]
         named = [digest for digest in digests if digest != NO_REPLAY_ID]
         self._under_way |= dict.fromkeys(named, done)
         now_ns = self._clock.now_ns()
 
         def remembered(numbers: range) -> list[Change]:
-            return [Sent(now_ns, queue.key, numbers.start, digests).saved()]
+            replacements = _replacements(target.key, numbers, sending)
+            return [Sent(now_ns, target.key, numbers.start, digests).saved(), *(one.saved() for one in replacements)]
 
         try:
-            suffix = address_suffix(queue.key)
-            ids = await queue.topic.publish(messages, now_ns, suffix=suffix, along=remembered)
-            self._sent.put(Sent(now_ns, queue.key, int(ids[0]), digests))
+            messages = [one.message for one in sending]
+            ids = await target.topic.publish(messages, now_ns, suffix=target.suffix, along=remembered)
+            sent = Sent(now_ns, target.key, int(ids[0]), digests)
+            self._sent.put(sent)
+            if target.queue:
+                for replacement in _replacements(target.key, sent.numbers, sending):
+                    target.queue.replace(replacement)
         finally:
             for digest in named:
                 del self._under_way[digest]
@@ -92,13 +108,13 @@ class AddressedMessages:
         return {message_id: self._fate(queue, message_id) for message_id in message_ids}
 
     def _fate(self, queue: SubscriptionQueue, message_id: str) -> Fate:
-        number = int(message_id) if message_id.isascii() and message_id.isdecimal() and len(message_id) < 20 else 0
-        sent = self._sent.of(number)
-        if sent is None or sent.subscription_key != queue.key:
+        sequence = sequence_of(message_id, queue.topic.key)
+        sent = self._sent.of(int(message_id)) if sequence is not None else None
+        if sequence is None or sent is None or sent.target_key != queue.key:
             return Fate.UNKNOWN
-        if self._sent.is_dead_lettered(number):
+        if self._sent.is_dead_lettered(int(message_id)):
             return Fate.DEAD_LETTERED
-        if number & _SEQUENCE_MASK not in queue.settled:
+        if sequence not in queue.settled:
             return Fate.PENDING
         # Past the retention it may have been settled because of that, without anybody having seen it.
         retention_ns = round(queue.config.message_retention_seconds * NANOSECONDS)
@@ -121,11 +137,56 @@ class AddressedMessages:
             await self._log.commit(self._sent.forget(old[start : start + STEP]))
 
 
-def _replay_id(message: bytes) -> str:
-    found: str = PubsubMessage.FromString(message).attributes.get(REPLAY_ID, "")
-    return found
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A topic, or with `queue` one subscription of it. `key` is that of either."""
+
+    topic: TopicLog
+    key: int
+    queue: SubscriptionQueue | None = None
+
+    @property
+    def suffix(self) -> bytes:
+        return address_suffix(self.key) if self.queue else b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    message: bytes
+    digest: bytes
+    place: _Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """At the head of an ordering key, where a message is held."""
+
+    held: int
+    key: str
+
+
+async def _places(queue: SubscriptionQueue, messages: Sequence[Any]) -> dict[int, _Place]:
+    """Of those that come in the place of a held message, by their position. A message whose own key is another one, as
+    an edit may have it, is like all others."""
+    places: dict[int, _Place] = {}
+    for at, message in enumerate(messages):
+        held = sequence_of(message.attributes.get(IN_PLACE_OF, ""), queue.topic.key)
+        if not message.ordering_key or held is None or not queue.is_open(held):
+            continue
+        original = await queue.topic.read_one(held)
+        if original is not None and PubsubMessage.FromString(original.body).ordering_key == message.ordering_key:
+            places[at] = _Place(held, message.ordering_key)
+    return places
+
+
+def _replacements(subscription_key: int, numbers: range, sending: Sequence[_Sending]) -> list[Replacement]:
+    return [
+        Replacement(subscription_key, one.place.held, number & _SEQUENCE_MASK, one.place.key)
+        for number, one in zip(numbers, sending, strict=True)
+        if one.place is not None
+    ]
 
 
 def _is_over(sent: Sent, queues: Mapping[int, SubscriptionQueue]) -> bool:
-    queue = queues.get(sent.subscription_key)
+    queue = queues.get(sent.target_key)
     return queue is None or all(number & _SEQUENCE_MASK in queue.settled for number in sent.numbers)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.broker.filters import compile_filter
+from holdfast.broker.held import NEVER_NS, HeldMessages, Replacement
 from holdfast.broker.log import FailedAttempts, StoredMessage
 from holdfast.broker.ordering import OrderingKeys
 from holdfast.broker.progress import SettledMessages
@@ -53,6 +54,7 @@ class Backlog:
         settled: SettledMessages,
         clock: Clock,
         is_under_way: Callable[[int], bool],
+        replacements: Sequence[Replacement] = (),
     ) -> None:
         self.settled = settled
         self._key = key
@@ -69,8 +71,9 @@ class Backlog:
         # Their key's turn has come.
         self._freed: deque[int] = deque()
         # Failed and waiting for their time, earliest first. Entries that no longer match settled.failed are stale.
-        self._waiting = [(failed.due_ns, sequence) for sequence, failed in settled.failed.items()]
-        heapq.heapify(self._waiting)
+        self._waiting: list[tuple[int, int]] = []
+        self.is_saved(settled.failed)
+        self.held = HeldMessages(settled, self._keys or OrderingKeys(), self._freed, replacements)
 
     def configure(self, config: Subscription) -> None:
         """Filter and ordering cannot change after creation."""
@@ -90,7 +93,11 @@ class Backlog:
     def outlook(self) -> Outlook:
         """Counts every new message, whether or not a filter lets it through: that is known once it is read."""
         now_ns = self._clock.now_ns()
-        times = [failed.due_ns for sequence, failed in self.settled.failed.items() if not self._is_under_way(sequence)]
+        times = [
+            failed.due_ns
+            for sequence, failed in self.settled.failed.items()
+            if failed.due_ns != NEVER_NS and not self._is_under_way(sequence)
+        ]
         due = [due_ns for due_ns in times if due_ns <= now_ns]
         first = self._page[0].sequence if self._page else self._cursor
         new = self._topic.visible_end - first - self.settled.known_from(first)
@@ -175,7 +182,7 @@ class Backlog:
     def _is_deliverable(self, message: StoredMessage) -> bool:
         """For a message that is looked at for the first time, in the order of sequences."""
         sequence = message.sequence
-        if sequence in self.settled or self._is_too_old(message):
+        if sequence in self.settled or self._is_too_old(message) or self.held.came_before(sequence):
             return False
         if self._accepts is None and self._keys is None:
             return sequence not in self.settled.failed
@@ -231,7 +238,11 @@ class Backlog:
         """These counts are on disk. A message does not go out again before that: after a crash it would come with an
         attempt number that is lower than the last one."""
         for sequence, attempts in failed.items():
-            heapq.heappush(self._waiting, (attempts.due_ns, sequence))
+            if attempts.due_ns != NEVER_NS:
+                heapq.heappush(self._waiting, (attempts.due_ns, sequence))
+
+    def waiting_behind(self, key: str) -> int:
+        return self._keys.waiting_behind(key) if self._keys is not None else 0
 
     def settle(self, first: int, last: int) -> None:
         """first..last need no delivery any more."""

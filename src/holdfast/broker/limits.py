@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.broker.filters import compile_filter
+from holdfast.broker.held import check_label
 from holdfast.broker.push.attributes import ALL as PUSH_ATTRIBUTES
 from holdfast.broker.push.attributes import limits_of
 from holdfast.broker.wire import PubsubMessage
@@ -104,6 +105,8 @@ def check_labels(labels: Mapping[str, str]) -> None:
 def check_subscription_config(config: Subscription, *, strict: bool = False) -> None:
     check_subscription("name", config.name)
     check_labels(config.labels)
+    if not strict:
+        check_label(config)
     if config.expiration_seconds is not None:
         _check_range("expiration_policy.ttl", config.expiration_seconds, EXPIRATION_SECONDS)
     if len(config.filter.encode()) > FILTER_BYTES:

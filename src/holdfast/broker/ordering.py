@@ -24,6 +24,18 @@ class OrderingKeys:
         self.behind_count += 1
         return False
 
+    def head(self, key: str) -> int | None:
+        return self._head.get(key)
+
+    def waiting_behind(self, key: str) -> int:
+        return len(self._behind.get(key, ()))
+
+    def take_place(self, key: str, head: int, sequence: int) -> None:
+        """`sequence` is the head of the key from now on, and not `head`, which need not have been seen yet."""
+        self._key_of_head.pop(head, None)
+        self._head[key] = sequence
+        self._key_of_head[sequence] = key
+
     def free(self, first: int, last: int) -> list[int]:
         """These messages are settled. Gives those that are now the heads of their keys."""
         if last - first < len(self._key_of_head):

@@ -1,4 +1,4 @@
-"""What is remembered of messages that were sent to one subscription alone: under which REPLAY_ID, and how they ended.
+"""What is remembered of messages that are sent once: under which REPLAY_ID, and how those to one subscription ended.
 
 It is in memory and, as records of the log, on disk. This file says what to commit; committing is the caller's.
 """
@@ -18,16 +18,16 @@ from holdfast.broker.log import Change, DeleteRecord, PutRecord
 SENT = "addressed messages"
 DEAD_LETTERED = "addressed message dead-lettered"
 
-_HEAD = struct.Struct("<qqq")  # when, for which subscription, the first message's number
+_HEAD = struct.Struct("<qqq")  # when, for which subscription or topic, the first message's number
 _DIGEST_BYTES = 16
 NO_REPLAY_ID = bytes(_DIGEST_BYTES)
 
 
-def digest_of(subscription_key: int, replay_id: str) -> bytes:
+def digest_of(target_key: int, replay_id: str) -> bytes:
     """128 bits of it: among any number of messages that there will ever be, no two are the same by chance."""
     if not replay_id:
         return NO_REPLAY_ID
-    return hashlib.sha256(b"%d %s" % (subscription_key, replay_id.encode())).digest()[:_DIGEST_BYTES]
+    return hashlib.sha256(b"%d %s" % (target_key, replay_id.encode())).digest()[:_DIGEST_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Sent:
     """One call. Its messages have consecutive numbers from `first` on, and a digest each."""
 
     at_ns: int
-    subscription_key: int
+    target_key: int
     first: int
     digests: Sequence[bytes]
 
@@ -44,7 +44,7 @@ class Sent:
         return range(self.first, self.first + len(self.digests))
 
     def saved(self) -> PutRecord:
-        head = _HEAD.pack(self.at_ns, self.subscription_key, self.first)
+        head = _HEAD.pack(self.at_ns, self.target_key, self.first)
         return PutRecord(SENT, str(self.first), head + b"".join(self.digests))
 
     def deleted(self) -> DeleteRecord:
@@ -53,8 +53,8 @@ class Sent:
     @classmethod
     def from_record(cls, value: bytes) -> Sent:
         digests = [value[at : at + _DIGEST_BYTES] for at in range(_HEAD.size, len(value), _DIGEST_BYTES)]
-        at_ns, subscription_key, first = _HEAD.unpack_from(value)
-        return cls(at_ns, subscription_key, first, digests)
+        at_ns, target_key, first = _HEAD.unpack_from(value)
+        return cls(at_ns, target_key, first, digests)
 
 
 class SentMessages:

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from holdfast.broker import limits, wire
 from holdfast.broker.addressed import AddressedMessages
 from holdfast.broker.dead_letter import dead_letter_copy
+from holdfast.broker.held import HeldMessage, Replacement, replacements_by_subscription
 from holdfast.broker.leases import Failure, Lease, NoHolder
 from holdfast.broker.log import (
     Change,
@@ -34,7 +35,7 @@ from holdfast.broker.signing_keys import DEFAULT_KEY_DAYS, SigningKeys
 from holdfast.broker.snapshots import LIFETIME_SECONDS, SHORTEST_LIFETIME_SECONDS, Snapshot, Snapshots
 from holdfast.broker.subscriptions import SubscriptionQueue
 from holdfast.broker.tail_cache import TailCache
-from holdfast.broker.topics import TopicLog, message_number
+from holdfast.broker.topics import TopicLog, message_number, sequence_of
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import AlreadyExists, BadInput, FailedPrecondition, NotFound, StaleAckIds
 from holdfast.model.fate import Fate
@@ -145,8 +146,10 @@ class Broker:
                 self._orphans[stored.key] = topic
             else:
                 self._topics[stored.topic.name] = topic
+        replacements = replacements_by_subscription(contents.records)
         for found in contents.subscriptions:
-            self._add_queue(found.key, found.subscription, by_key[found.topic_key], found.progress)
+            mine = replacements.get(found.key, ())
+            self._add_queue(found.key, found.subscription, by_key[found.topic_key], found.progress, mine)
 
     def _first_unsettled(self, contents: Contents, topic_key: int) -> int:
         """A publish that failed leaves sequences unused, and subscriptions may have settled them. They must not be
@@ -242,11 +245,17 @@ class Broker:
 
     async def publish(self, topic: str, messages: Sequence[bytes], request_bytes: int) -> list[bytes]:
         """`messages` are serialized PubsubMessages. The ids are given once every message is on disk."""
+        found, messages = await self._checked(topic, messages, request_bytes)
+        return await found.publish(messages, self._clock.now_ns())
+
+    async def _checked(
+        self, topic: str, messages: Sequence[bytes], request_bytes: int
+    ) -> tuple[TopicLog, Sequence[bytes]]:
         found = self._topic(topic)
         limits.check_publish(messages, request_bytes)
         if found.topic.schema is not None:
             messages = await self._fitting(found.topic.schema, messages)
-        return await found.publish(messages, self._clock.now_ns())
+        return found, messages
 
     async def _fitting(self, settings: SchemaSettings, messages: Sequence[bytes]) -> list[bytes]:
         """The messages with the schema attributes that Pub/Sub adds. Raises when one does not fit the schema."""
@@ -282,11 +291,28 @@ class Broker:
         a REPLAY_ID that was given before is not sent again; its first id comes back."""
         queue = self.queue(subscription)
         limits.check_publish(messages, request_bytes)
-        return await self._addressed.publish(queue, messages)
+        return await self._addressed.publish_to(queue, messages)
+
+    @_to_the_end
+    async def publish_once(self, topic: str, messages: Sequence[bytes], request_bytes: int) -> list[bytes]:
+        """As `publish`, but heeds REPLAY_IDs as `publish_to` does."""
+        found, messages = await self._checked(topic, messages, request_bytes)
+        return await self._addressed.publish_once(found, messages)
 
     def fates(self, subscription: str, message_ids: Sequence[str]) -> dict[str, Fate]:
         """What became of messages that `publish_to` gave these ids."""
         return self._addressed.fates(self.queue(subscription), message_ids)
+
+    async def held(self, subscription: str = "") -> list[HeldMessage]:
+        """The messages that ordering keys wait at, of one subscription or of all, by name and then by age."""
+        queues = [self.queue(subscription)] if subscription else self.queues
+        return [one for queue in sorted(queues, key=lambda queue: queue.config.name) for one in await queue.held()]
+
+    async def release(self, subscription: str, message_id: str) -> bool:
+        """The key that is held at this message goes on without it. False when it was not held."""
+        queue = self.queue(subscription)
+        sequence = sequence_of(message_id, queue.topic.key)
+        return sequence is not None and await queue.release(sequence)
 
     # Subscriptions.
 
@@ -340,7 +366,7 @@ class Broker:
     async def delete_subscription(self, name: str) -> None:
         async with self._administration:
             queue = self.queue(name)
-            await self._log.commit([DeleteSubscription(queue.key)])
+            await self._log.commit([DeleteSubscription(queue.key), *queue.forget_replacements()])
             del self._queues[name]
             queue.topic.listeners.remove(queue.changed.fire)
             await queue.delete()
@@ -500,8 +526,26 @@ class Broker:
         except KeyError:
             raise NotFound(f"topic {name} does not exist") from None
 
-    def _add_queue(self, key: int, config: Subscription, topic: TopicLog, progress: Progress) -> None:
-        queue = SubscriptionQueue(key, config, topic, progress, self._log, self._clock, self._timers, self._dead_letter)
+    def _add_queue(
+        self,
+        key: int,
+        config: Subscription,
+        topic: TopicLog,
+        progress: Progress,
+        replacements: Sequence[Replacement] = (),
+    ) -> None:
+        queue = SubscriptionQueue(
+            key,
+            config,
+            topic,
+            progress,
+            self._log,
+            self._clock,
+            self._timers,
+            self._dead_letter,
+            self._settings,
+            replacements,
+        )
         topic.listeners.append(queue.changed.fire)
         self._queues[config.name] = queue
         self.subscriptions_changed.fire()

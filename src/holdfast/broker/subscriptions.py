@@ -20,14 +20,17 @@ from functools import partial
 
 from holdfast.backoff import backoff_seconds
 from holdfast.broker.backlog import Backlog, Outlook
+from holdfast.broker.held import HeldMessage, Replacement, holds
 from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
-from holdfast.broker.log import MessageLog, Progress, Reset, StoredMessage
+from holdfast.broker.log import Change, MessageLog, Progress, Reset, StoredMessage
 from holdfast.broker.progress import SettledMessages
 from holdfast.broker.signals import Signal, Timers
 from holdfast.broker.topics import TopicLog
+from holdfast.broker.wire import decode
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import BadInput, FailedPrecondition, StorageUnavailable
 from holdfast.model.resources import RetryPolicy, Subscription
+from holdfast.settings import BrokerSettings
 
 log = logging.getLogger("holdfast.broker")
 
@@ -55,6 +58,8 @@ class SubscriptionQueue:
         clock: Clock,
         timers: Timers,
         dead_letter: DeadLetter,
+        settings: BrokerSettings,
+        replacements: Sequence[Replacement] = (),
     ) -> None:
         self.key = key
         self.config = config
@@ -66,11 +71,13 @@ class SubscriptionQueue:
         self._clock = clock
         self._timers = timers
         self._dead_letter = dead_letter
+        self._settings = settings
+        self._replacements = list(replacements)
         # Under way, by sequence; and those whose dead letter is being committed, which nobody may take meanwhile.
         self._leases: dict[int, Lease] = {}
         self._by_ack_id: dict[str, Lease] = {}
         self._leaving: set[int] = set()
-        self._backlog = self._backlog_of(progress)
+        self._backlog = self._backlog_of(progress, replacements)
         self._taking = asyncio.Lock()
         self._committing = asyncio.Lock()
         # Ack ids of an earlier process must not equal new ones, so the count starts from the time.
@@ -84,14 +91,16 @@ class SubscriptionQueue:
         self._saving = False
         self._saves_later = False
         self._tasks: set[asyncio.Task[None]] = set()
+        self._free_what_may_not_be_held()
         self._arm_for_waiting()
 
     @property
     def settled(self) -> SettledMessages:
         return self._backlog.settled
 
-    def _backlog_of(self, progress: Progress) -> Backlog:
-        return Backlog(self.key, self.config, self.topic, SettledMessages(progress), self._clock, self._is_under_way)
+    def _backlog_of(self, progress: Progress, replacements: Sequence[Replacement] = ()) -> Backlog:
+        settled = SettledMessages(progress)
+        return Backlog(self.key, self.config, self.topic, settled, self._clock, self._is_under_way, replacements)
 
     def _is_under_way(self, sequence: int) -> bool:
         return sequence in self._leases or sequence in self._leaving
@@ -257,7 +266,11 @@ class SubscriptionQueue:
             self._try_again_later(lease, failure)
             return
         self._leaving.discard(lease.sequence)
-        self._settle([lease.sequence])
+        if self._holds_key_of(lease):
+            self._backlog.held.hold(lease.sequence, lease.attempt)
+            self.changed.fire()
+        else:
+            self._settle([lease.sequence])
         await asyncio.shield(self._save())
 
     def _try_again_later(self, lease: Lease, failure: Failure) -> None:
@@ -323,6 +336,64 @@ class SubscriptionQueue:
         stale = [ack_id for ack_id in ack_ids if ack_id not in self._by_ack_id]
         return leases, stale
 
+    # Ordering keys that are held at a dead-lettered message.
+
+    def _holds_key_of(self, lease: Lease) -> bool:
+        return holds(self.config, self._settings) and bool(decode(lease.body).ordering_key)
+
+    def is_open(self, sequence: int) -> bool:
+        """Held, or on the way to be: another message may be sent in its place."""
+        return holds(self.config, self._settings) and sequence not in self.settled
+
+    def replace(self, replacement: Replacement) -> None:
+        self._replacements.append(replacement)
+        self._backlog.held.replace(replacement)
+        self._save()
+        self.changed.fire()
+
+    async def release(self, sequence: int) -> bool:
+        """Its key goes on without it. False when it was not held."""
+        if not self._backlog.held.is_held(sequence):
+            return False
+        self._settle([sequence])
+        await asyncio.shield(self._save())
+        return True
+
+    async def held(self) -> list[HeldMessage]:
+        found = [await self.topic.read_one(sequence) for sequence in self._backlog.held.sequences]
+        return [self._held_message(message) for message in found if message is not None]
+
+    def _held_message(self, message: StoredMessage) -> HeldMessage:
+        parsed = decode(message.body)
+        attempts = self.settled.failed[message.sequence].attempts
+        return HeldMessage(
+            self.config.name,
+            parsed.message_id,
+            parsed.ordering_key,
+            parsed.publish_time_ns,
+            attempts,
+            self._backlog.waiting_behind(parsed.ordering_key),
+        )
+
+    def _free_what_may_not_be_held(self) -> None:
+        """The subscription is not, or no longer, one that holds."""
+        held = self._backlog.held.sequences
+        if held and not holds(self.config, self._settings):
+            self._settle(held)
+            self._save()
+
+    def forget_replacements(self) -> list[Change]:
+        """Gives what to commit then."""
+        gone, self._replacements = self._replacements, []
+        return [replacement.deleted() for replacement in gone]
+
+    async def _forget_settled_replacements(self) -> None:
+        gone = [one for one in self._replacements if one.sequence in self.settled]
+        if gone:
+            await asyncio.shield(self._save())  # else a crash would find it open, and no longer in its place
+            await self._log.commit([one.deleted() for one in gone])
+            self._replacements = [one for one in self._replacements if one not in gone]
+
     # Time.
 
     def _arm(self, when_ns: int) -> None:
@@ -371,6 +442,7 @@ class SubscriptionQueue:
     def reconfigure(self, config: Subscription) -> None:
         self.config = config
         self._backlog.configure(config)
+        self._free_what_may_not_be_held()
         self.changed.fire()
 
     async def seek(self, wanted: Callable[[SettledMessages], Progress]) -> None:
@@ -380,7 +452,8 @@ class SubscriptionQueue:
             await self._finish_tasks()
             async with self._committing:  # a save of the old progress must not come after this
                 progress = wanted(self.settled)
-                await self._log.commit([Reset(self.key, progress)])
+                await self._log.commit([Reset(self.key, progress), *(one.deleted() for one in self._replacements)])
+                self._replacements.clear()
                 for lease in list(self._leases.values()):
                     self._end_lease(lease)
                 self._unsaved_acks.clear()
@@ -393,6 +466,7 @@ class SubscriptionQueue:
         if self.settled.has_unsaved:
             self._save()
             self.changed.fire()  # followers of an expired message may go
+        await self._forget_settled_replacements()
 
     async def delete(self) -> None:
         self.deleted = True

@@ -18,6 +18,7 @@ from holdfast.model.resources import Topic
 
 # A message id is the topic's key and the sequence in one number: unique in the whole broker, and a key into the log.
 SEQUENCE_BITS = 40
+LONGEST_ID = 19  # digits, of a number of 63 bits
 
 
 # StoredMessage(*fields) without a Python call for each message, which would be a fifth of what publishing costs.
@@ -30,6 +31,14 @@ Along = Callable[[range], Sequence[Change]]
 
 def message_number(topic_key: int, sequence: int) -> int:
     return topic_key << SEQUENCE_BITS | sequence
+
+
+def sequence_of(message_id: str, topic_key: int) -> int | None:
+    """None where it is not the id of one of this topic's messages."""
+    if not (message_id.isascii() and message_id.isdecimal() and len(message_id) <= LONGEST_ID):
+        return None
+    key, sequence = divmod(int(message_id), 1 << SEQUENCE_BITS)
+    return sequence if key == topic_key else None
 
 
 @dataclass(slots=True)

@@ -25,8 +25,10 @@ from holdfast.backoff import backoff_seconds
 from holdfast.broker.wire import encode
 from holdfast.broker.wire_resources import subscription_to_pb
 from holdfast.clock import NANOSECONDS
+from holdfast.model import push_headers
 from holdfast.model.fate import Fate
 from holdfast.model.message import Delivery, Message
+from holdfast.model.replay_attributes import REPLAY_ID
 from holdfast.model.resources import Subscription
 from holdfast.transports.ack_ids import requests_for, whole_seconds
 from holdfast.transports.calls import CALL_SECONDS, AckIdsFailed, NoAnswerInTime, translated
@@ -116,8 +118,11 @@ class GoogleTransport:
 
     async def publish(self, topic: str, message: Message) -> str:
         wrapped = pubsub.PubsubMessage.deserialize(encode(message))
+        metadata = ((push_headers.ONCE, "true"),) if REPLAY_ID in message.attributes else ()
         response = await translated(
-            self._publisher.publish(topic=topic, messages=[wrapped], retry=None, timeout=CALL_SECONDS)
+            self._publisher.publish(
+                topic=topic, messages=[wrapped], retry=None, timeout=CALL_SECONDS, metadata=metadata
+            )
         )
         return str(response.message_ids[0])
 
@@ -125,6 +130,9 @@ class GoogleTransport:
 
     async def publish_to(self, subscription: str, messages: Sequence[Message]) -> Sequence[str]:
         return await self._outlet.publish_to(subscription, messages)
+
+    async def exists(self, target: str) -> bool:
+        return await self._outlet.exists(target)
 
     async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
         return await self._outlet.fates(subscription, message_ids)

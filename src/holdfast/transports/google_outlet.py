@@ -19,7 +19,7 @@ from holdfast.broker.wire import encode
 from holdfast.errors import AlreadyExists, BadInput, NotFound, StorageUnavailable
 from holdfast.model.fate import Fate
 from holdfast.model.message import Message
-from holdfast.model.names import replay_subscription, replay_topic
+from holdfast.model.names import is_subscription, replay_subscription, replay_topic
 from holdfast.transports.calls import CALL, CALL_SECONDS, translated
 
 # One request asks after so many. Its head stays far below what servers take.
@@ -85,6 +85,16 @@ class GoogleOutlet:
 
     async def _get(self, subscription: str) -> pubsub.Subscription:
         return await translated(self._subscriber.get_subscription(subscription=subscription, **CALL))
+
+    async def exists(self, target: str) -> bool:
+        try:
+            if is_subscription(target):
+                await self._get(target)
+            else:
+                await translated(self._publisher.get_topic(topic=target, **CALL))
+        except NotFound:
+            return False
+        return True
 
     # What only Holdfast tells.
 

@@ -9,9 +9,11 @@ from holdfast.broker.leases import Lease
 from holdfast.broker.service import Broker
 from holdfast.broker.streams import Batch, Properties, PullStream
 from holdfast.broker.wire import decode, encode
-from holdfast.errors import AlreadyExists, StaleAckIds, StorageUnavailable
+from holdfast.errors import AlreadyExists, NotFound, StaleAckIds, StorageUnavailable
 from holdfast.model.fate import Fate
 from holdfast.model.message import Delivery, Message
+from holdfast.model.names import is_subscription
+from holdfast.model.replay_attributes import REPLAY_ID
 from holdfast.model.resources import Subscription, Topic
 from holdfast.transports.ack_ids import ack_ids_by_subscription, whole_seconds
 
@@ -35,7 +37,10 @@ class LocalTransport:
         return True
 
     async def publish(self, topic: str, message: Message) -> str:
-        return await self._broker.publish_message(topic, message)
+        encoded = encode(message)
+        publish = self._broker.publish_once if REPLAY_ID in message.attributes else self._broker.publish
+        (message_id,) = await publish(topic, [encoded], len(encoded))
+        return message_id.decode()
 
     # As an outlet.
 
@@ -44,11 +49,18 @@ class LocalTransport:
         ids = await self._broker.publish_to(subscription, encoded, sum(map(len, encoded)))
         return [message_id.decode() for message_id in ids]
 
+    async def exists(self, target: str) -> bool:
+        try:
+            self._broker.get_subscription(target) if is_subscription(target) else self._broker.get_topic(target)
+        except NotFound:
+            return False
+        return True
+
     async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
         return self._broker.fates(subscription, message_ids)
 
     async def release(self, subscription: str, message_id: str) -> bool:
-        return False
+        return await self._broker.release(subscription, message_id)
 
     # Receiving.
 

@@ -15,7 +15,8 @@ from holdfast.broker.schemas.registry import DELETED_SCHEMA
 from holdfast.broker.service import Broker
 from holdfast.broker.wire import PubsubMessage
 from holdfast.errors import BadInput
-from holdfast.transports.google import CALL_SECONDS, CHANNEL_OPTIONS, translated
+from holdfast.transports.calls import CALL_SECONDS, translated
+from holdfast.transports.google import CHANNEL_OPTIONS
 
 # Cloud Pub/Sub keeps 20 of a schema.
 MOST_REVISIONS = 20

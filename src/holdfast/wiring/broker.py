@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from starlette.routing import Route
 
 from holdfast.api.http import deliveries as deliveries_api
+from holdfast.api.http import held as held_api
 from holdfast.api.http import metrics as metrics_api
 from holdfast.api.http import openid
 from holdfast.api.http import push_status as push_status_api
@@ -60,6 +61,7 @@ async def running_broker_part(
         routes = [
             *push_status_api.routes(push.status, clock),
             *deliveries_api.routes(broker),
+            *held_api.routes(broker),
             *metrics_api.routes(registry),
         ]
         own_routes = [*routes, *openid.routes(broker.signing_keys, lambda: issuer)]

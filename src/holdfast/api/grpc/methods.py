@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +14,18 @@ LARGEST_REQUEST_BYTES = 21_000_000
 @dataclass(frozen=True, slots=True)
 class Method:
     """One request, one response: a protobuf message, or bytes that are one already. `raw` asks for the request's
-    bytes as they came, for handlers that take them apart themselves."""
+    bytes as they came, for handlers that take them apart themselves; `headers` asks for those that Holdfast's own
+    clients add to what Pub/Sub knows, as a mapping with names in lower case."""
 
     request: Any
-    handle: Callable[[Any], Awaitable[Any]]
+    handle: Callable[..., Awaitable[Any]]
     raw: bool = False
+    headers: bool = False
+
+    def call(self, request: Any, headers: Iterable[tuple[bytes, bytes]]) -> Awaitable[Any]:
+        if not self.headers:
+            return self.handle(request)
+        return self.handle(request, {name.decode("latin-1"): value.decode("latin-1") for name, value in headers})
 
 
 @dataclass(frozen=True, slots=True)

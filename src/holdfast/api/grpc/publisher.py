@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
@@ -13,6 +14,7 @@ from holdfast.broker.service import Broker
 from holdfast.broker.wire import publish_response, split_publish_request
 from holdfast.broker.wire_resources import PbTopic, changed_topic, topic_from_pb, topic_to_pb
 from holdfast.errors import BadInput
+from holdfast.model import push_headers
 from holdfast.model.names import is_subscription
 
 SERVICE = "google.pubsub.v1.Publisher"
@@ -21,6 +23,9 @@ _ListTopicsResponse: Any = pubsub.ListTopicsResponse.pb()
 _ListTopicSubscriptionsResponse: Any = pubsub.ListTopicSubscriptionsResponse.pb()
 _ListTopicSnapshotsResponse: Any = pubsub.ListTopicSnapshotsResponse.pb()
 _DetachSubscriptionResponse: Any = pubsub.DetachSubscriptionResponse.pb()
+
+
+Publishing = Callable[[str, Sequence[bytes], int], Awaitable[list[bytes]]]
 
 
 class Publisher:
@@ -37,7 +42,7 @@ class Publisher:
             "ListTopicSnapshots": Method(pubsub.ListTopicSnapshotsRequest.pb(), self.list_snapshots),
             "DetachSubscription": Method(pubsub.DetachSubscriptionRequest.pb(), self.detach_subscription),
             "DeleteTopic": Method(pubsub.DeleteTopicRequest.pb(), self.delete_topic),
-            "Publish": Method(pubsub.PublishRequest.pb(), self.publish, raw=True),
+            "Publish": Method(pubsub.PublishRequest.pb(), self.publish, raw=True, headers=True),
         }
 
     async def create_topic(self, request: Any) -> Any:
@@ -75,12 +80,18 @@ class Publisher:
         await self._broker.delete_topic(request.topic)
         return Empty()
 
-    async def publish(self, request: bytes) -> bytes:
+    async def publish(self, request: bytes, headers: Mapping[str, str]) -> bytes:
         """A subscription in the topic's place is sent the messages alone: an addition of ours, which Cloud Pub/Sub
         refuses as a strict broker does."""
         name, messages = split_publish_request(request)
-        if is_subscription(name) and not self._broker.is_strict:
-            return publish_response(await self._broker.publish_to(name, messages, len(request)))
+        return publish_response(await self._publishing(name, headers)(name, messages, len(request)))
+
+    def _publishing(self, name: str, headers: Mapping[str, str]) -> Publishing:
+        strict = self._broker.is_strict
         if is_subscription(name):
-            raise BadInput("topic", f"{name[:300]!r} is a subscription, and a topic is needed")
-        return publish_response(await self._broker.publish(name, messages, len(request)))
+            if strict:
+                raise BadInput("topic", f"{name[:300]!r} is a subscription, and a topic is needed")
+            return self._broker.publish_to
+        if headers.get(push_headers.ONCE) == "true" and not strict:
+            return self._broker.publish_once
+        return self._broker.publish

@@ -16,6 +16,7 @@ from holdfast.api.http.describing import (
     record,
     text,
 )
+from holdfast.api.http.requests import query
 from holdfast.broker.service import Broker
 from holdfast.errors import BadInput
 from holdfast.model.fate import Fate
@@ -28,9 +29,9 @@ MOST_IDS = 1000
 
 def routes(broker: Broker) -> list[ApiRoute]:
     async def list_deliveries(request: Request) -> Response:
-        subscription = request.query_params.get("subscription", "")
+        given = query(request, ("subscription",), ("messageId",))
+        subscription, message_ids = given.get("subscription", ""), given["messageId"]
         check_subscription("subscription", subscription)
-        message_ids = request.query_params.getlist("messageId")
         if not 1 <= len(message_ids) <= MOST_IDS:
             raise BadInput("messageId", f"must be given 1 to {MOST_IDS} times, not {len(message_ids)}")
         fates = broker.fates(subscription, message_ids)
@@ -41,17 +42,20 @@ def routes(broker: Broker) -> list[ApiRoute]:
     return [api_route("GET", PATH, list_deliveries, _LIST)]
 
 
-# What it says of itself.
-
-_DELIVERY = record({"messageId": text(), "fate": one_of([*Fate])}, title="Delivery")
-
 _LIST = Operation(
     "What became of messages that were sent to one subscription alone",
     tag="broker",
     parameters=(
         Parameter("subscription", "Full path", required=True),
-        Parameter("messageId", f"Of these messages, {MOST_IDS} at most", required=True, repeats=True),
+        Parameter("messageId", f"The messages' ids, {MOST_IDS} at most", required=True, repeats=True),
     ),
-    answer=Answer(record({"deliveries": list_of(_DELIVERY)}, title="Deliveries"), "One for each message"),
+    answer=Answer(
+        record(
+            {"deliveries": list_of(record({"messageId": text(), "fate": one_of([*Fate])}, title="DeliveryFate"))},
+            title="DeliveryFates",
+        ),
+        "A message that nothing is known of is `unknown`",
+        example={"deliveries": [{"messageId": "4611694814806147073", "fate": "acked"}]},
+    ),
     errors=(400, 404),
 )

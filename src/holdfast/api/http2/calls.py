@@ -170,11 +170,12 @@ class Call:
 class UnaryCall(Call):
     """One request, one response."""
 
-    __slots__ = ("_chunks", "_method")
+    __slots__ = ("_chunks", "_method", "_own_headers")
 
     def __init__(self, calls: Calls, stream: Stream, head: RequestHead, name: str, method: Method) -> None:
         super().__init__(calls, stream, head, name)
         self._method = method
+        self._own_headers = head.own
         self._chunks: list[bytes] = []
 
     def data(self, chunk: bytes) -> None:
@@ -224,7 +225,7 @@ class UnaryCall(Call):
 
     async def _run(self, request: Any) -> None:
         try:
-            response = serialized(await self._method.handle(request))
+            response = serialized(await self._method.call(request, self._own_headers))
         except asyncio.CancelledError:
             self._give_up()
             raise

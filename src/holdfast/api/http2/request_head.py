@@ -10,6 +10,7 @@ from typing import NamedTuple
 from holdfast.api.http2.hpack import Header
 
 GRPC = b"application/grpc"
+OWN = b"holdfast-"
 
 
 class Malformed(Exception):
@@ -25,6 +26,8 @@ class RequestHead(NamedTuple):
     encoding: bytes
     # -1 when the client did not say.
     content_length: int
+    # Those that Holdfast's own clients add to what Pub/Sub knows.
+    own: tuple[Header, ...] = ()
 
 
 _TIMEOUT = b"grpc-timeout"
@@ -51,7 +54,7 @@ def _with_deadline(headers: list[Header], index: int) -> RequestHead:
     if _BAD_VALUE.search(timeout):
         raise Malformed("a header's value has characters that it must not have")
     head = _checked((*headers[:index], *headers[index + 1 :]))
-    return RequestHead(head.method, head.path, head.is_grpc, timeout, head.encoding, head.content_length)
+    return head._replace(timeout=timeout)
 
 
 @lru_cache(256)
@@ -78,6 +81,7 @@ def _checked(headers: tuple[Header, ...]) -> RequestHead:
         b"",
         found.get(b"grpc-encoding", b""),
         _content_length(found.get(b"content-length")),
+        tuple((name, value) for name, value in found.items() if name.startswith(OWN)),
     )
 
 

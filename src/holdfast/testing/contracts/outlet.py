@@ -142,6 +142,24 @@ class OutletContract:
             await outlet.publish_to(name, [message])
             assert len(await self.receive(outlet, name, 1)) == 1
 
+    async def test_a_replay_id_counts_for_a_topic_too(self, outlet: OutletTransport, ready: Names) -> None:
+        if not self.addresses_subscriptions:
+            pytest.skip("this broker takes what it is given")
+        message = Message(b"x", {REPLAY_ID: "same"})
+        assert len({await outlet.publish(ready.topic, message) for _ in range(3)}) == 1
+        for name in (ready.subscription.name, ready.subscription.name + "-too"):
+            assert len(await self.receive(outlet, name, 1)) == 1
+            await self.nothing_comes(outlet, name)
+
+    # What is there.
+
+    async def test_it_says_what_exists(self, outlet: OutletTransport, ready: Names) -> None:
+        for path in (ready.topic, ready.subscription.name):
+            assert await outlet.exists(path) is True
+            assert await outlet.exists(path + "-nowhere") is False
+        with pytest.raises(NotFound):
+            await outlet.publish(ready.topic + "-nowhere", Message(b"x", {REPLAY_ID: "1"}))
+
     # What becomes of them.
 
     async def test_the_fate_of_a_message_is_told(self, outlet: OutletTransport, ready: Names) -> None:
