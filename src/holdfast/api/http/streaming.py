@@ -33,11 +33,11 @@ async def answer_of(
     first = await anext(work)
     if NDJSON in request.headers.get("accept", ""):
         return StreamingResponse(_lines(first, work, to_json), media_type=NDJSON)
-    last = first
-    async for last in work:
-        pass
-    assert not isinstance(last, Progress)
-    return ExactJSONResponse(to_json(last))
+    result = first
+    async for item in work:
+        result = item
+    assert not isinstance(result, Progress)
+    return ExactJSONResponse(to_json(result))
 
 
 async def _lines(
