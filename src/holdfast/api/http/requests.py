@@ -40,7 +40,7 @@ async def json_object(request: Request, known: Collection[str], parse: Parse = p
 
 async def body(request: Request, largest: int = LARGEST_BODY_BYTES) -> bytes:
     """Refused as soon as it is too large, not after it was read."""
-    _check_origin(request)
+    check_origin(request)
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
@@ -51,7 +51,7 @@ async def body(request: Request, largest: int = LARGEST_BODY_BYTES) -> bytes:
     return b"".join(pieces)
 
 
-def _check_origin(request: Request) -> None:
+def check_origin(request: Request) -> None:
     """A browser names the site whose page sends this. Only our own pages may change something."""
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
