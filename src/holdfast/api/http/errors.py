@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -42,15 +43,25 @@ _STATUS: Mapping[type[HoldfastError], tuple[int, str]] = {
 
 
 def error_response(error: HoldfastError) -> JSONResponse:
-    for kind, (code, status) in _STATUS.items():
-        if isinstance(error, kind):
-            return error_body(code, status, str(error))
-    return error_body(500, "INTERNAL", str(error))
+    code, status = _status_of(error)
+    return error_body(code, status, str(error))
 
 
 def error_body(code: int, status: str, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    body = {"error": {"code": code, "message": message, "status": status}}
-    return JSONResponse(body, status_code=code, headers=dict(headers or {}))
+    return JSONResponse(_content(code, status, message), status_code=code, headers=dict(headers or {}))
+
+
+def error_content(error: HoldfastError) -> dict[str, Any]:
+    """For where the status has gone out already."""
+    return _content(*_status_of(error), str(error))
+
+
+def _status_of(error: HoldfastError) -> tuple[int, str]:
+    return next((told for kind, told in _STATUS.items() if isinstance(error, kind)), (500, "INTERNAL"))
+
+
+def _content(code: int, status: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "status": status}}
 
 
 def with_errors(endpoint: Endpoint) -> Endpoint:

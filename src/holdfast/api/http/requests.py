@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -17,14 +17,17 @@ DEFAULT_ACTOR = "api"
 LONGEST_ACTOR = 200
 
 
-async def json_object(request: Request, known: Collection[str]) -> dict[str, Any]:
+Parse = Callable[[bytes], Any]
+
+
+async def json_object(request: Request, known: Collection[str], parse: Parse = parse_strict_json) -> dict[str, Any]:
     """The body, {} when there is none. Raises BadInput that names what is not known."""
     raw = await body(request)
     if not raw:
         return {}
     _check_content_type(request)
     try:
-        value = parse_strict_json(raw)
+        value = parse(raw)
     except ValueError as error:
         raise BadInput("body", str(error)) from error
     if not isinstance(value, dict):
@@ -37,7 +40,7 @@ async def json_object(request: Request, known: Collection[str]) -> dict[str, Any
 
 async def body(request: Request, largest: int = LARGEST_BODY_BYTES) -> bytes:
     """Refused as soon as it is too large, not after it was read."""
-    _check_origin(request)
+    check_origin(request)
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
@@ -48,7 +51,7 @@ async def body(request: Request, largest: int = LARGEST_BODY_BYTES) -> bytes:
     return b"".join(pieces)
 
 
-def _check_origin(request: Request) -> None:
+def check_origin(request: Request) -> None:
     """A browser names the site whose page sends this. Only our own pages may change something."""
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
