@@ -91,20 +91,20 @@ async def test_an_empty_trail(api: Api) -> None:
 
 
 async def test_a_changed_entry_is_named(api: Api, trail: None, tmp_path: Path) -> None:
-    tamper(tmp_path, "UPDATE audit SET actor = 'nobody' WHERE number = 3")
+    tamper(tmp_path, "UPDATE audit_entries SET actor = 'nobody' WHERE number = 3")
     verdict = await api.ok("/audit/verify")
     assert (verdict["ok"], verdict["entry"], verdict["problem"]) == (False, 3, "entry 3 was changed")
 
 
 async def test_a_missing_entry_is_named(api: Api, trail: None, tmp_path: Path) -> None:
-    tamper(tmp_path, "DELETE FROM audit WHERE number = 2")
+    tamper(tmp_path, "DELETE FROM audit_entries WHERE number = 2")
     verdict = await api.ok("/audit/verify")
     assert (verdict["ok"], verdict["entry"], verdict["problem"]) == (False, 2, "entry 2 is missing: the next one is 3")
 
 
 async def test_an_end_that_was_cut_off_shows_to_whoever_noted_it(api: Api, trail: None, tmp_path: Path) -> None:
     noted = (await api.ok("/audit/verify"))["head"]
-    tamper(tmp_path, "DELETE FROM audit WHERE number >= 4")
+    tamper(tmp_path, "DELETE FROM audit_entries WHERE number >= 4")
     assert (await api.ok("/audit/verify"))["ok"]
     verdict = await api.ok("/audit/verify", ("head", noted))
     assert (verdict["ok"], verdict["entry"]) == (False, 3)

@@ -190,7 +190,7 @@ async def test_counts_by_status_and_reason(api: Api, store: DeskStore) -> None:
     ("pair", "named"),
     [
         (("status", "lost"), "status: must be one of queued_for_retry, permanent_failure"),
-        (("subscription", "a b"), "subscription: must look like projects/PROJECT/subscriptions/ID"),
+        (("subscription", "a b"), "subscription: 'a b' is not a valid id"),
         (("pageToken", "nonsense"), "pageToken"),
         (("pageToken", "9" * 5000), "pageToken"),
         (("pageSize", "0"), "pageSize"),

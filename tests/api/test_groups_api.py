@@ -184,7 +184,7 @@ async def test_a_version_that_is_not_the_current_one_is_refused(api: Api, group:
     await conflict(api, "assign", {"assignee": "a", "version": 99})
 
 
-@pytest.mark.parametrize("version", [0, -1, "1", 1.5, True, 2**63])
+@pytest.mark.parametrize("version", [0, -1, "1", 1.5, True])
 async def test_what_is_no_version_is_named(api: Api, group: None, version: object) -> None:
     status, body = await api.post(f"{GROUP}:resolve", {"version": version})
     assert (status, body["error"]["message"].split(":")[0]) == (400, "version")
