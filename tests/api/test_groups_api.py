@@ -212,7 +212,9 @@ async def test_without_a_version_the_last_one_wins_and_none_is_lost(api: Api, gr
 async def test_pages_of_other_sites_may_not_act(api: Api, group: None) -> None:
     status, body = await api.post(f"{GROUP}:resolve", Origin="https://evil.example")
     assert (status, body["error"]["message"].split(":")[0]) == (400, "Origin")
-    async with api.session.post(f"/api/v1{GROUP}:resolve", data=b"{}", headers={"Content-Type": "text/plain"}) as answer:
+    async with api.session.post(
+        f"/api/v1{GROUP}:resolve", data=b"{}", headers={"Content-Type": "text/plain"}
+    ) as answer:
         assert answer.status == 400
     assert (await api.ok(GROUP))["state"] == "open"
 
