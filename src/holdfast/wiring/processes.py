@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from holdfast.api.http import failures as failures_api
 from holdfast.api.http import push_endpoint
 from holdfast.broker.service import Broker
 from holdfast.clock import Clock, SystemClock
@@ -17,7 +16,6 @@ from holdfast.consumer.pull import pulling
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.collector import Collector
 from holdfast.deadletter.failures import FailureStore
-from holdfast.deadletter.service import Desk
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings
@@ -34,6 +32,7 @@ from holdfast.wiring.consumer import (
     make_consumer,
     make_pipeline,
 )
+from holdfast.wiring.desk import counted_by, looking_routes
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
@@ -73,7 +72,8 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
-        routes = [*consumer_routes(pipeline, documents, auth), *failures_api.routes(Desk(failures)), *part.routes]
+        desk = looking_routes(failures, clock, settings, counted_by(pipeline.recent, clock))
+        routes = [*consumer_routes(pipeline, documents, auth), *desk, *part.routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
@@ -121,9 +121,10 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         topology = default_topology(settings, PushConfig(push_url(settings, port)))
         if _may_create(settings):
             await create_absent(topology.dead_letters_only(), transport)
-        await stack.enter_async_context(_collecting(SystemClock(), transport, failures, topology.desk_subscriptions))
+        clock = SystemClock()
+        await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(
-            serving(listener, failures_api.routes(Desk(failures)), {"failures": failures.count_by_status})
+            serving(listener, looking_routes(failures, clock, settings), {"failures": failures.count_by_status})
         )
         yield Running(http_port=port)
 
