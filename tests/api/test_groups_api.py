@@ -118,7 +118,7 @@ async def test_bad_queries_are_named(api: Api, pair: tuple[str, str]) -> None:
 
 
 async def test_the_life_of_a_group(api: Api, store: DeskStore, group: None) -> None:
-    assert (await changed(api, "acknowledge", Holdfast_Actor="anna"))["state"] == "acknowledged"
+    assert (await changed(api, "acknowledge", Holdfast_Actor="Zoë"))["state"] == "acknowledged"
     assert (await changed(api, "resolve"))["state"] == "resolved"
     await store.record([a_failure("4")])
     assert (await api.ok(GROUP))["state"] == "reopened"
@@ -127,7 +127,7 @@ async def test_the_life_of_a_group(api: Api, store: DeskStore, group: None) -> N
     assert (reopened["state"], reopened["count"]) == ("open", 4)
     entries = (await api.ok("/audit"))["entries"]
     assert [(entry["actor"], entry["action"], entry["target"]) for entry in reversed(entries)] == [
-        ("anna", "group.acknowledge", "groups/f00d"),
+        ("Zoë", "group.acknowledge", "groups/f00d"),
         ("api", "group.resolve", "groups/f00d"),
         ("api", "group.resolve", "groups/f00d"),
         ("api", "group.reopen", "groups/f00d"),

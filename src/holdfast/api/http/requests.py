@@ -73,8 +73,9 @@ def string(given: Mapping[str, Any], name: str, longest: int, *, default: str | 
 
 
 def actor_of(request: Request) -> str:
-    """As it says itself: who may talk to the desk at all is settled before."""
-    given = request.headers.get("holdfast-actor", DEFAULT_ACTOR).strip()
+    """As it says itself: who may talk to the desk at all is settled before. Headers are bytes; names are UTF-8."""
+    raw = request.headers.get("holdfast-actor", DEFAULT_ACTOR).strip().encode("latin-1")
+    given = raw.decode(errors="replace")
     if not 1 <= len(given) <= LONGEST_ACTOR or not given.isprintable():
         raise BadInput("Holdfast-Actor", f"must be 1 to {LONGEST_ACTOR} printable characters")
     return given
