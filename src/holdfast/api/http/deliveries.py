@@ -43,13 +43,15 @@ def routes(broker: Broker) -> list[ApiRoute]:
 
 # What it says of itself.
 
+_SUBSCRIPTION = r"^projects/[^/\s]{1,128}/subscriptions/[A-Za-z][A-Za-z0-9_.~+%-]{2,254}$"
+
 _DELIVERY = record({"messageId": text(), "fate": one_of([*Fate])}, title="Delivery")
 
 _LIST = Operation(
     "What became of messages that were sent to one subscription alone",
     tag="broker",
     parameters=(
-        Parameter("subscription", "Full path", required=True),
+        Parameter("subscription", "Full path", text(pattern=_SUBSCRIPTION), required=True),
         Parameter("messageId", f"Of these messages, {MOST_IDS} at most", required=True, repeats=True),
     ),
     answer=Answer(record({"deliveries": list_of(_DELIVERY)}, title="Deliveries"), "One for each message"),

@@ -89,6 +89,8 @@ def expected_version(request: Request, given: Mapping[str, Any]) -> int | None:
         value = int(tag) if tag.isascii() and tag.isdecimal() and len(tag) <= 18 else tag
     if value is None:
         return None
+    if isinstance(value, float) and value.is_integer():  # JSON knows no difference
+        value = int(value)
     if type(value) is not int or not 1 <= value < 2**63:
         raise BadInput("version", f"must be a whole number above 0, not {str(value)[:64]!r}")
     return value
