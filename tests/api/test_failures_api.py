@@ -1,97 +1,97 @@
-"""/api/v1/failures on a real server, over a real socket."""
+"""/api/v1/failures on a real server, over a real socket and a real store."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-import uvicorn
-from starlette.applications import Starlette
 
-from holdfast.api.http.failures import routes
-from holdfast.deadletter.failures import Filter, Page
-from holdfast.deadletter.service import Desk
+from holdfast.clock import SystemClock
+from holdfast.deadletter.audit import Action
+from holdfast.deadletter.reporting import Processing
+from holdfast.deadletter.selection import Selection
+from holdfast.deadletter.store import DeskStore
 from holdfast.errors import StorageUnavailable
-from holdfast.model.failed_message import FailureStatus
-from holdfast.stores.memory.failures import MemoryFailureStore
-from holdfast.testing.contracts.failures import BILLING, ORDERS, a_failure
+from holdfast.model.failed_message import Content, FailedMessage, FailureStatus, Revision
+from holdfast.model.timestamps import format_rfc3339
+from holdfast.settings import Settings
+from holdfast.testing import ManualClock
+from holdfast.wiring.desk import looking_routes
+from tests.support.desk import HOUR_NS, NOW_NS, SECOND_NS, SUBSCRIPTION, Api, a_clock, a_failure, open_store, served
 
+BILLING = "projects/local/subscriptions/billing"
 
-class Store(MemoryFailureStore):
-    broken: Exception | None = None
-
-    async def list(self, wanted: Filter, page_size: int, page_token: str = "") -> Page:
-        if self.broken:
-            raise self.broken
-        return await super().list(wanted, page_size, page_token)
+# What somebody might write to get out of a statement.
+INJECTIONS = (
+    "' OR '1'='1",
+    "'; DROP TABLE failed_messages; --",
+    '" OR 1=1 --',
+    "%",
+    "_",
+    "\\",
+    "$.a",
+    "a') OR ('1'='1",
+)
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store()
+async def store(tmp_path: Path) -> AsyncIterator[DeskStore]:
+    opened = await open_store(tmp_path)
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture
-async def client(store: Store) -> AsyncIterator[aiohttp.ClientSession]:
-    # Bound here, so that the port is known and calls wait in the socket until the server takes them.
-    listener = socket.create_server(("127.0.0.1", 0))
-    app = Starlette(routes=routes(Desk(store)))
-    server = uvicorn.Server(uvicorn.Config(app, lifespan="off", ws="none", log_level="warning"))
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{listener.getsockname()[1]}") as session:
-        yield session
-    server.should_exit = True
-    await serving
-    listener.close()
+def clock() -> ManualClock:
+    return a_clock()
 
 
-async def get(client: aiohttp.ClientSession, path: str, **query: str) -> tuple[int, Any]:
-    async with client.get(path, params=query) as answer:
-        assert answer.content_type == "application/json"
-        return answer.status, await answer.json()
+@pytest.fixture
+async def api(store: DeskStore, clock: ManualClock) -> AsyncIterator[Api]:
+    async with served(looking_routes(store, clock, Settings())) as running:
+        yield running
 
 
-async def listed(client: aiohttp.ClientSession, **query: str) -> list[str]:
-    status, body = await get(client, "/api/v1/failures", **query)
-    assert status == 200, body
-    return [failure["messageId"] for failure in body["failures"]]
+async def listed(api: Api, *pairs: tuple[str, str]) -> list[str]:
+    body = await api.ok("/failures", *pairs)
+    found = [failure["messageId"] for failure in body["failures"]]
+    assert body["count"] == len(found)
+    assert body["countIsExact"] is True
+    return found
 
 
-async def test_an_empty_desk(client: aiohttp.ClientSession) -> None:
-    assert await get(client, "/api/v1/failures") == (
-        200,
-        {
-            "failures": [],
-            "nextPageToken": "",
-            "counts": {"queued_for_retry": 0, "permanent_failure": 0, "retry_success": 0, "replayed": 0},
-        },
+async def test_an_empty_desk(api: Api) -> None:
+    assert await api.ok("/failures") == {
+        "failures": [],
+        "nextPageToken": "",
+        "count": 0,
+        "countIsExact": True,
+        "counts": {"queued_for_retry": 0, "permanent_failure": 0, "retry_success": 0, "replayed": 0},
+    }
+
+
+async def test_a_row_of_the_list_has_everything_but_the_payload(api: Api, store: DeskStore) -> None:
+    failure = a_failure(
+        attributes={"tenant": "Zürich"},
+        ordering_key="k",
+        delivery_attempt=5,
+        publish_time_ns=1_700_000_000_123_456_789,
+        failed_at_ns=NOW_NS - SECOND_NS,
     )
-
-
-async def test_a_row_of_the_list_has_everything_but_the_payload(client: aiohttp.ClientSession, store: Store) -> None:
-    await store.record(
-        a_failure(
-            "m1",
-            attributes={"tenant": "Zürich"},
-            ordering_key="k",
-            delivery_attempt=5,
-            publish_time_ns=1_700_000_000_123_456_789,
-            created_at_ns=1_700_000_001_000_000_000,
-        )
-    )
-    _, body = await get(client, "/api/v1/failures")
-    assert body["failures"] == [
+    await store.record([failure])
+    assert (await api.ok("/failures"))["failures"] == [
         {
             "id": 1,
-            "messageId": "m1",
-            "subscription": ORDERS,
+            "messageId": "m-1",
+            "subscription": SUBSCRIPTION,
             "sourceTopic": "projects/local/topics/orders",
             "failureReason": "SCHEMA_VALIDATION_ERROR",
+            "failureClass": "poison",
+            "group": "f00d",
             "errorDetails": "amount: must be a number",
             "retryCount": 0,
             "status": "permanent_failure",
@@ -99,53 +99,139 @@ async def test_a_row_of_the_list_has_everything_but_the_payload(client: aiohttp.
             "attributes": {"tenant": "Zürich"},
             "orderingKey": "k",
             "publishTime": "2023-11-14T22:13:20.123456789Z",
-            "createdAt": "2023-11-14T22:13:21Z",
+            "createdAt": "2027-01-15T08:00:00Z",
             "retryAt": None,
             "retrySuccessAt": None,
+            "failedAt": "2027-01-15T07:59:59Z",
+            "sentAt": None,
+            "sentMessageId": "",
+            "generation": 0,
+            "originId": None,
+            "replayId": None,
+            "revision": 0,
+            "legalHold": False,
+            "version": 1,
         }
     ]
-    assert body["counts"]["permanent_failure"] == 1
 
 
-async def test_filters(client: aiohttp.ClientSession, store: Store) -> None:
-    await store.record(a_failure("1", failure_reason="A"))
-    await store.record(a_failure("2", failure_reason="B", status=FailureStatus.REPLAYED))
-    await store.record(a_failure("3", failure_reason="B", subscription=BILLING))
-    assert await listed(client) == ["3", "2", "1"]
-    assert await listed(client, status="permanent_failure") == ["3", "1"]
-    assert await listed(client, reason="B") == ["3", "2"]
-    assert await listed(client, subscription=BILLING) == ["3"]
-    assert await listed(client, reason="B", subscription=ORDERS, status="replayed") == ["2"]
-    assert await listed(client, reason="no such reason") == []
+async def test_what_can_be_selected(api: Api, store: DeskStore) -> None:
+    await store.record(
+        [
+            a_failure("1", failure_reason="A", delivery_attempt=1, created_at_ns=NOW_NS - 30 * HOUR_NS),
+            a_failure("2", failure_reason="B", fingerprint="beef", delivery_attempt=5),
+            a_failure("3", failure_reason="B", subscription=BILLING, attributes={"tenant": "a:b", "empty": ""}),
+            a_failure("4", data=b'{"order": {"lines": [{"sku": "x"}], "paid": true}}', source_topic="unknown"),
+            a_failure(
+                "5", status=FailureStatus.QUEUED_FOR_RETRY, retry_at_ns=NOW_NS, error_details="Z\u00dcRICH is down"
+            ),
+        ]
+    )
+    await store.hold(Selection(ids=(2,)), True, Action("t", "failure.hold", "x"))
+    expected = {
+        (): ["5", "4", "3", "2", "1"],
+        ("id=2,4",): ["4", "2"],
+        ("status=queued_for_retry",): ["5"],
+        ("status=queued_for_retry", "status=replayed"): ["5"],
+        ("reason=B",): ["3", "2"],
+        ("subscription=billing",): ["3"],
+        (f"subscription={BILLING}",): ["3"],
+        ("topic=unknown",): ["4"],
+        ("topic=orders",): ["5", "3", "2", "1"],
+        ("group=beef",): ["2"],
+        ("messageId=4",): ["4"],
+        ("since=24h",): ["5", "4", "3", "2"],
+        ("until=24h",): ["1"],
+        ("attempts=1..4",): ["1"],
+        ("attempts=5..",): ["2"],
+        ("attribute=tenant:a:b",): ["3"],
+        ("attribute=tenant:a:b", "attribute=empty:"): ["3"],
+        ("payload=order.lines.0.sku:x",): ["4"],
+        ("payload=order.paid:true", "payload=order.lines.0.sku:x"): ["4"],
+        ("text=zürich",): ["5"],
+        ("hold=true",): ["2"],
+        ("hold=false", "reason=B"): ["3"],
+        ("replay=7",): [],
+        ("reason=B", "subscription=billing", "attribute=tenant:a:b"): ["3"],
+    }
+    for query, found in expected.items():
+        pairs = [(one.partition("=")[0], one.partition("=")[2]) for one in query]
+        assert await listed(api, *pairs) == found, query
 
 
-async def test_pages(client: aiohttp.ClientSession, store: Store) -> None:
-    for number in range(1, 6):
-        await store.record(a_failure(str(number)))
-    _, first = await get(client, "/api/v1/failures", pageSize="2")
-    await store.record(a_failure("late"))
-    _, second = await get(client, "/api/v1/failures", pageSize="2", pageToken=first["nextPageToken"])
-    _, third = await get(client, "/api/v1/failures", pageSize="2", pageToken=second["nextPageToken"])
+async def test_pages_go_on_whatever_is_recorded_in_between(api: Api, store: DeskStore) -> None:
+    await store.record([a_failure(str(number)) for number in range(1, 6)])
+    first = await api.ok("/failures", ("pageSize", "2"))
+    await store.record([a_failure("late")])
+    second = await api.ok("/failures", ("pageSize", "2"), ("pageToken", first["nextPageToken"]))
+    third = await api.ok("/failures", ("pageSize", "2"), ("pageToken", second["nextPageToken"]))
     pages = [[failure["messageId"] for failure in page["failures"]] for page in (first, second, third)]
     assert pages == [["5", "4"], ["3", "2"], ["1"]]
     assert third["nextPageToken"] == ""
+    assert (first["count"], third["count"]) == (5, 6)
+
+
+async def test_counting_is_bounded(api: Api, store: DeskStore) -> None:
+    for start in range(0, 10_001, 1000):
+        failures = [a_failure(str(number)) for number in range(start, min(start + 1000, 10_001))]
+        await store.record(failures)
+    body = await api.ok("/failures", ("pageSize", "1"))
+    assert (body["count"], body["countIsExact"]) == (10_000, False)
+    body = await api.ok("/failures", ("pageSize", "1"), ("id", "1,2"))
+    assert (body["count"], body["countIsExact"]) == (2, True)
+
+
+async def test_counts_by_status_and_reason(api: Api, store: DeskStore) -> None:
+    await store.record(
+        [
+            a_failure("1", failure_reason="A"),
+            a_failure("2", failure_reason="B"),
+            a_failure("3", failure_reason="B", status=FailureStatus.QUEUED_FOR_RETRY),
+        ]
+    )
+    nothing = {"queued_for_retry": 0, "permanent_failure": 0, "retry_success": 0, "replayed": 0}
+    assert await api.ok("/failures/counts") == {
+        "byStatus": nothing | {"permanent_failure": 2, "queued_for_retry": 1},
+        "byReason": {
+            "A": nothing | {"permanent_failure": 1},
+            "B": nothing | {"permanent_failure": 1, "queued_for_retry": 1},
+        },
+    }
 
 
 @pytest.mark.parametrize(
-    ("query", "named"),
+    ("pair", "named"),
     [
-        ({"status": "lost"}, "status: must be one of queued_for_retry, permanent_failure"),
-        ({"subscription": "orders"}, "subscription: must look like projects/PROJECT/subscriptions/ID"),
-        ({"pageToken": "nonsense"}, "pageToken"),
-        ({"pageSize": "0"}, "pageSize"),
-        ({"pageSize": "many"}, "pageSize"),
+        (("status", "lost"), "status: must be one of queued_for_retry, permanent_failure"),
+        (("subscription", "a b"), "subscription: 'a b' is not a valid id"),
+        (("pageToken", "nonsense"), "pageToken"),
+        (("pageToken", "9" * 5000), "pageToken"),
+        (("pageSize", "0"), "pageSize"),
+        (("pageSize", "1001"), "pageSize"),
+        (("pageSize", "1e3"), "pageSize"),
+        (("colour", "red"), "colour: is not known here"),
+        (("since", "yesterday"), "since: must be a time"),
+        (("attempts", "many"), "attempts: must look like"),
+        (("payload", "a"), "payload: must look like NAME:VALUE"),
+        (("reason", ""), "reason: must be a text that is not empty"),
+        (("text", "a\0b"), "text: must be text in UTF-8, without NUL"),
+        (("replay", "-1"), "replay"),
     ],
 )
-async def test_bad_input_names_its_field(client: aiohttp.ClientSession, query: Mapping[str, str], named: str) -> None:
-    status, body = await get(client, "/api/v1/failures", **query)
-    assert status == 400
-    assert body["error"]["status"] == "INVALID_ARGUMENT"
-    assert named in body["error"]["message"]
+async def test_bad_input_names_its_field(api: Api, pair: tuple[str, str], named: str) -> None:
+    assert named in await api.refused("/failures", pair)
+
+
+@pytest.mark.parametrize("hostile", INJECTIONS)
+async def test_what_is_searched_for_is_never_sql(api: Api, store: DeskStore, hostile: str) -> None:
+    await store.record([a_failure("1"), a_failure("2", failure_reason=hostile, attributes={hostile: hostile})])
+    for name in ("reason", "group", "messageId", "text"):
+        found = await listed(api, (name, hostile))
+        assert found == (["2"] if name == "reason" else []), name
+    if ":" not in hostile:
+        assert await listed(api, ("attribute", f"{hostile}:{hostile}")) == ["2"]
+        assert await listed(api, ("payload", f"{hostile}:{hostile}")) == []
+    assert await listed(api) == ["2", "1"]
 
 
 @pytest.mark.parametrize(
@@ -162,33 +248,158 @@ async def test_bad_input_names_its_field(client: aiohttp.ClientSession, query: M
     ],
 )
 async def test_one_failure_with_its_payload(
-    client: aiohttp.ClientSession, store: Store, data: bytes, readable: Mapping[str, Any]
+    api: Api, store: DeskStore, data: bytes, readable: Mapping[str, Any]
 ) -> None:
-    await store.record(a_failure("m1", data=data))
-    status, body = await get(client, "/api/v1/failures/1")
-    assert status == 200
+    await store.record([a_failure("m1", data=data)])
+    body = await api.ok("/failures/1")
     assert body["messageId"] == "m1"
     assert base64.b64decode(body["data"]) == data
     assert {name: body[name] for name in ("text", "json") if name in body} == readable
+    assert (body["revisions"], body["lineage"]) == ([], [1])
+
+
+async def test_one_failure_with_its_edits(api: Api, store: DeskStore) -> None:
+    await store.record([a_failure()])
+    failure = await store.get(1)
+    assert failure
+    revision = Revision(1, 1, Content(b"{}"), "anna", "without it", NOW_NS)
+    assert await store.revise(failure.revise(), revision, Action("anna", "failure.edit", "failures/1"))
+    body = await api.ok("/failures/1")
+    assert body["revision"] == 1
+    shown = {"number": 1, "author": "anna", "comment": "without it", "createdAt": "2027-01-15T08:00:00Z"}
+    assert shown.items() <= body["revisions"][0].items()
+
+
+async def test_lineage_tells_of_all_failures_of_one_message(api: Api, store: DeskStore) -> None:
+    await store.record([a_failure("1"), a_failure("other")])
+    await store.record([a_failure("2", generation=1, origin_id=1), a_failure("3", generation=2, origin_id=1)])
+    for failure_id in (1, 3, 4):
+        assert (await api.ok(f"/failures/{failure_id}"))["lineage"] == [1, 3, 4]
+    assert (await api.ok("/failures/2"))["lineage"] == [2]
 
 
 @pytest.mark.parametrize("failure_id", ["2", "0", "-1", "abc", "1.0", "9" * 19, "9" * 400, "%D9%A1"])
-async def test_a_failure_that_does_not_exist(client: aiohttp.ClientSession, store: Store, failure_id: str) -> None:
-    await store.record(a_failure("m1"))
-    status, body = await get(client, f"/api/v1/failures/{failure_id}")
-    assert status == 404
-    assert body["error"]["status"] == "NOT_FOUND"
+async def test_a_failure_that_does_not_exist(api: Api, store: DeskStore, failure_id: str) -> None:
+    await store.record([a_failure("m1")])
+    await api.refused(f"/failures/{failure_id}", code=404)
 
 
-async def test_a_store_that_is_down_is_unavailable(client: aiohttp.ClientSession, store: Store) -> None:
-    store.broken = StorageUnavailable("disk full")
-    status, body = await get(client, "/api/v1/failures")
-    assert status == 503
-    assert "disk full" in body["error"]["message"]
-    store.broken = None
-    assert await listed(client) == []
+async def test_a_store_that_is_down_is_unavailable(api: Api, store: DeskStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> object:
+        raise StorageUnavailable("disk full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "list", broken)
+        assert "disk full" in await api.refused("/failures", code=503)
+    assert await listed(api) == []
 
 
-async def test_failures_cannot_be_written(client: aiohttp.ClientSession) -> None:
-    async with client.post("/api/v1/failures", json={}) as answer:
+async def test_failures_cannot_be_written(api: Api) -> None:
+    async with api.session.post("/api/v1/failures", json={}) as answer:
         assert answer.status == 405
+
+
+# Statistics.
+
+
+def ended(failure: FailedMessage, retries: int, seconds: int) -> FailedMessage:
+    """Its last automatic retry succeeded so many seconds after it was recorded."""
+    return replace(
+        failure,
+        status=FailureStatus.RETRY_SUCCESS,
+        retry_count=retries,
+        retry_success_at_ns=failure.created_at_ns + seconds * SECOND_NS,
+    )
+
+
+async def fill(store: DeskStore, now_ns: int = NOW_NS) -> None:
+    def limited(message_id: str, detected: int, **changes: Any) -> FailedMessage:
+        told = {"failure_reason": "LIMIT", "created_at_ns": now_ns, "failed_at_ns": now_ns - detected * SECOND_NS}
+        return a_failure(message_id, **(told | changes))
+
+    await store.record(
+        [
+            ended(limited("1", detected=1), retries=2, seconds=10),
+            ended(limited("2", detected=3), retries=1, seconds=5),
+            ended(limited("3", detected=2), retries=1, seconds=6),
+            limited("4", detected=1, retry_count=3),
+            a_failure("5", failure_reason="SCHEMA", created_at_ns=now_ns),
+            a_failure("old", created_at_ns=now_ns - 200 * HOUR_NS),
+        ]
+    )
+
+
+async def test_statistics(api: Api, store: DeskStore) -> None:
+    await fill(store)
+    report = await api.ok("/failures/stats")
+    assert (report["since"], report["until"]) == ("2027-01-08T08:00:00Z", "2027-01-15T08:00:00Z")
+    assert report["failed"] == 5
+    assert report["byStatus"] == {
+        "queued_for_retry": 0,
+        "permanent_failure": 2,
+        "retry_success": 3,
+        "replayed": 0,
+    }
+    assert report["byReason"] == [
+        {
+            "reason": "LIMIT",
+            "count": 4,
+            "share": 0.8,
+            "averageRetries": 1.75,
+            "recovered": 3,
+            "successRate": 0.75,
+        },
+        {"reason": "SCHEMA", "count": 1, "share": 0.2, "averageRetries": 0.0, "recovered": 0, "successRate": 0.0},
+    ]
+    assert report["retries"] == {
+        "ended": 4,
+        "succeeded": 3,
+        "successRate": 0.75,
+        "averageBeforeSuccess": pytest.approx(4 / 3),
+    }
+    assert report["medianRecoverySeconds"] == 6.0
+    assert report["medianDetectionSeconds"] in (1.0, 1.5, 2.0)
+    assert 2.0 <= report["p95DetectionSeconds"] <= 3.0
+    assert report["reviewQueue"] == 3  # the old one too waits for somebody
+    assert (report["lost"], report["lossRate"], report["processed"]) == (0, 0.0, None)
+    assert [(promise["name"], promise["met"]) for promise in report["sla"]] == [
+        ("message loss rate", True),
+        ("retry success rate", False),
+        ("time to detection", True),
+        ("manual review queue", True),
+    ]
+
+
+async def test_what_is_not_known_is_not_made_up(api: Api) -> None:
+    report = await api.ok("/failures/stats", ("since", "24h"))
+    assert (report["failed"], report["byReason"]) == (0, [])
+    assert report["retries"]["successRate"] is report["medianRecoverySeconds"] is None
+    assert [promise["met"] for promise in report["sla"]] == [True, None, None, True]
+
+
+async def test_loss_is_what_was_erased_unresolved(store: DeskStore) -> None:
+    """By the real clock: the database counts what is deleted, whoever does it."""
+    clock = SystemClock()
+    now_ns = clock.now_ns()
+    await fill(store, now_ns)
+    processing = Processing("the consumer", now_ns - HOUR_NS, lambda: 95)
+    async with served(looking_routes(store, clock, Settings(), processing)) as api:
+        before = await api.ok("/failures/stats", ("since", "24h"))
+        await store.erase(Selection(ids=(1, 4)), Action("anna", "failure.erase", "selection", {}, now_ns))
+        report = await api.ok("/failures/stats", ("since", "24h"))
+    assert before["processed"] == {
+        "by": "the consumer",
+        "since": format_rfc3339(now_ns - HOUR_NS),
+        "total": 100,
+        "failed": 5,
+        "failureRate": 0.05,
+        "lost": 0,
+    }
+    assert report["lost"] == report["processed"]["lost"] == 1
+    assert report["lossRate"] == pytest.approx(1 / 98)
+    assert report["sla"][0]["met"] is False
+
+
+@pytest.mark.parametrize("pairs", [[("since", "soon")], [("since", "")], [("until", "1h")], [("since", "1h")] * 2])
+async def test_statistics_refuse_what_they_do_not_know(api: Api, pairs: Sequence[tuple[str, str]]) -> None:
+    assert pairs[0][0] in await api.refused("/failures/stats", *pairs)

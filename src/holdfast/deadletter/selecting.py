@@ -206,6 +206,8 @@ def _id(name: str, value: Any) -> int:
     """Also as text, from a query. The length keeps int() from meeting a huge number."""
     if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 19:
         value = int(value)
+    if isinstance(value, float) and value.is_integer():  # JSON knows no difference
+        value = int(value)
     if type(value) is not int or not 1 <= value <= LARGEST_NUMBER:
         raise BadInput(name, f"must be a whole number above 0, not {str(value)[:64]!r}")
     return value

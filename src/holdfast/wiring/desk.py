@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from holdfast.api.http import audit, failures, groups
 from holdfast.api.http.describing import ApiRoute
 from holdfast.clock import Clock, SystemClock
+from holdfast.consumer.recent import RecentOutcomes
 from holdfast.deadletter.browsing import Browsing
 from holdfast.deadletter.grouping import Grouping
 from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.reporting import Processing, Reporting
 from holdfast.deadletter.sight import Sight
 from holdfast.deadletter.store import DeskStore
+from holdfast.model.outcome import Applied, Duplicate, Stale
 from holdfast.settings import Settings
 from holdfast.wiring.stores import read_failures
 
@@ -31,6 +33,16 @@ def looking_routes(
         *groups.routes(Grouping(store, clock, project), sight),
         *audit.routes(browsing),
     ]
+
+
+def counted_by(recent: RecentOutcomes, clock: Clock) -> Processing:
+    """The messages that the consumer of this process brought to a good end, from now on."""
+
+    def succeeded() -> int:
+        totals = recent.totals
+        return sum(totals[kind.name] for kind in (Applied, Duplicate, Stale))
+
+    return Processing("the consumer", clock.now_ns(), succeeded)
 
 
 @asynccontextmanager

@@ -33,7 +33,7 @@ from holdfast.wiring.consumer import (
     make_pipeline,
     warn_of_unmapped,
 )
-from holdfast.wiring.desk import looking_routes
+from holdfast.wiring.desk import counted_by, looking_routes
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
@@ -73,7 +73,8 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
-        routes = [*consumer_routes(pipeline, documents, auth), *looking_routes(failures, clock, settings), *part.routes]
+        desk = looking_routes(failures, clock, settings, counted_by(pipeline.recent, clock))
+        routes = [*consumer_routes(pipeline, documents, auth), *desk, *part.routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
@@ -123,6 +124,7 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         topology = default_topology(settings, PushConfig(push_url(settings, port)))
         if _may_create(settings):
             await create_absent(topology.dead_letters_only(), transport)
+        clock = SystemClock()
         await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(
             serving(listener, looking_routes(failures, clock, settings), {"failures": failures.count_by_status})

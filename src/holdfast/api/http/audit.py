@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from holdfast.api.http.describing import (
+    MOMENT,
     NEXT_PAGE_TOKEN,
     PAGING,
     Answer,
@@ -81,8 +82,8 @@ _LIST = Operation(
         Parameter("actor", "Who did it"),
         Parameter("action", "What was done", example="group.resolve"),
         Parameter("target", "To what it was done", example="groups/5f2b8c1d9e3a4f60"),
-        Parameter("since", "Since then: RFC 3339, or so long ago, such as `24h`"),
-        Parameter("until", "Before then"),
+        Parameter("since", "Since then: RFC 3339, or so long ago, such as `24h`", MOMENT),
+        Parameter("until", "Before then", MOMENT),
         *PAGING,
     ),
     answer=Answer(record({"entries": list_of(ENTRY), "nextPageToken": NEXT_PAGE_TOKEN}, title="AuditPage"), "A page"),

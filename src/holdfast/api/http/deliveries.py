@@ -42,18 +42,21 @@ def routes(broker: Broker) -> list[ApiRoute]:
     return [api_route("GET", PATH, list_deliveries, _LIST)]
 
 
+# What it says of itself.
+
+_SUBSCRIPTION = r"^projects/[^/\s]{1,128}/subscriptions/[A-Za-z][A-Za-z0-9_.~+%-]{2,254}$"
+
+_FATE = record({"messageId": text(), "fate": one_of([*Fate])}, title="DeliveryFate")
+
 _LIST = Operation(
     "What became of messages that were sent to one subscription alone",
     tag="broker",
     parameters=(
-        Parameter("subscription", "Full path", required=True),
+        Parameter("subscription", "Full path", text(pattern=_SUBSCRIPTION), required=True),
         Parameter("messageId", f"The messages' ids, {MOST_IDS} at most", required=True, repeats=True),
     ),
     answer=Answer(
-        record(
-            {"deliveries": list_of(record({"messageId": text(), "fate": one_of([*Fate])}, title="DeliveryFate"))},
-            title="DeliveryFates",
-        ),
+        record({"deliveries": list_of(_FATE)}, title="DeliveryFates"),
         "A message that nothing is known of is `unknown`",
         example={"deliveries": [{"messageId": "4611694814806147073", "fate": "acked"}]},
     ),

@@ -161,10 +161,24 @@ PAGING = (
 
 NEXT_PAGE_TOKEN = text("Empty on the last page")
 
+# Relative or RFC 3339, as deadletter/selecting.py reads it.
+MOMENT: Schema = text(
+    pattern=r"^([0-9]{1,9}[smhdw]|[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}"
+    r"(\.[0-9]{1,9})?([Zz]|[+-][0-9]{2}:[0-9]{2}))$"
+)
+
 ACTOR = Parameter(
-    "Holdfast-Actor", "Who does it, for the audit trail; `api` where it is absent", where="header", example="anna"
+    "Holdfast-Actor",
+    "Who does it, for the audit trail; `api` where it is absent",
+    text(pattern=r"^ *[!-~]([ -~]{0,198}[!-~])? *$"),
+    where="header",
+    example="anna",
 )
 
 IF_MATCH = Parameter(
-    "If-Match", "The version that is meant to be changed; 409 when it is another by now", where="header", example='"3"'
+    "If-Match",
+    "The version that is meant to be changed; 409 when it is another by now",
+    text(pattern='^(W/)?"?[1-9][0-9]{0,17}"?$'),
+    where="header",
+    example='"3"',
 )

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from holdfast.api.http.describing import (
+    MOMENT,
     NEXT_PAGE_TOKEN,
     PAGING,
     Answer,
@@ -147,7 +148,10 @@ _STATISTICS = Operation(
     tag="failures",
     parameters=(
         Parameter(
-            "since", f"RFC 3339, or so long ago, such as `24h`; {DEFAULT_SINCE} where it is absent", example="24h"
+            "since",
+            f"RFC 3339, or so long ago, such as `24h`; {DEFAULT_SINCE} where it is absent",
+            MOMENT,
+            example="24h",
         ),
     ),
     answer=Answer(REPORT, "The report"),

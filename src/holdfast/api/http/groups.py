@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from holdfast.api.http.describing import (
     ACTOR,
     IF_MATCH,
+    MOMENT,
     NEXT_PAGE_TOKEN,
     PAGING,
     Answer,
@@ -82,13 +83,14 @@ def routes(grouping: Grouping, sight: Sight) -> list[ApiRoute]:
 
     one = "/api/v1/groups/{fingerprint}"
     return [
-        api_route("GET", "/api/v1/groups", list_groups, _LIST),
-        api_route("GET", one, get_group, _GET),
+        # Before the group itself, whose path would take the verb for a part of the fingerprint.
         api_route("POST", f"{one}:acknowledge", changing("acknowledge_group", grouping.acknowledge), _ACKNOWLEDGE),
         api_route("POST", f"{one}:resolve", changing("resolve_group", grouping.resolve), _RESOLVE),
         api_route("POST", f"{one}:reopen", changing("reopen_group", grouping.reopen), _REOPEN),
         api_route("POST", f"{one}:assign", assign_group, _ASSIGN),
         api_route("POST", f"{one}/comments", comment_on_group, _COMMENT_ON),
+        api_route("GET", "/api/v1/groups", list_groups, _LIST),
+        api_route("GET", one, get_group, _GET),
     ]
 
 
@@ -179,18 +181,18 @@ _LIST = Operation(
         "A page",
         example={"groups": [_EXAMPLE], "nextPageToken": ""},
     ),
-    errors=(400,),
+    errors=(400, 403),
 )
 
 _GET = Operation(
     "One group, with its counts by hour and comments",
     tag="groups",
     parameters=(
-        Parameter("since", f"How far back the counts go; {DEFAULT_SINCE} where it is absent", example="24h"),
+        Parameter("since", f"How far back the counts go; {DEFAULT_SINCE} where it is absent", MOMENT, example="24h"),
         REVEAL,
     ),
     answer=Answer(WHOLE_GROUP, "The group"),
-    errors=(400, 404),
+    errors=(400, 403, 404),
 )
 
 _ACKNOWLEDGE = _action("Somebody has seen it")
@@ -204,7 +206,7 @@ _COMMENT_ON = Operation(
     "Say something about it",
     tag="groups",
     parameters=(ACTOR,),
-    body=_body({"text": text(minLength=1, maxLength=LONGEST_COMMENT)}),
+    body=_body({"text": text(maxLength=LONGEST_COMMENT, pattern=r"^[^\x00]*[^\s\x00][^\x00]*$")}),
     answer=Answer(_COMMENT, "The comment", status=201),
     errors=(400, 404),
 )

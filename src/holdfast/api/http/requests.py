@@ -76,8 +76,9 @@ def string(given: Mapping[str, Any], name: str, longest: int, *, default: str | 
 
 
 def actor_of(request: Request) -> str:
-    """As it says itself: who may talk to the desk at all is settled before."""
-    given = request.headers.get("holdfast-actor", DEFAULT_ACTOR).strip()
+    """As it says itself: who may talk to the desk at all is settled before. Headers are bytes; names are UTF-8."""
+    raw = request.headers.get("holdfast-actor", DEFAULT_ACTOR).strip().encode("latin-1")
+    given = raw.decode(errors="replace")
     if not 1 <= len(given) <= LONGEST_ACTOR or not given.isprintable():
         raise BadInput("Holdfast-Actor", f"must be 1 to {LONGEST_ACTOR} printable characters")
     return given
@@ -91,6 +92,8 @@ def expected_version(request: Request, given: Mapping[str, Any]) -> int | None:
         value = int(tag) if tag.isascii() and tag.isdecimal() and len(tag) <= 18 else tag
     if value is None:
         return None
+    if isinstance(value, float) and value.is_integer():  # JSON knows no difference
+        value = int(value)
     if type(value) is not int or not 1 <= value < 2**63:
         raise BadInput("version", f"must be a whole number above 0, not {str(value)[:64]!r}")
     return value

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 
 from holdfast.api.http.describing import (
+    MOMENT,
     PAGING,
     Parameter,
     Schema,
@@ -41,8 +42,8 @@ _MEANINGS: dict[str, tuple[str, Schema]] = {
     "topic": ("From this topic: an id, a full path, or `unknown`", _SHORT),
     "group": ("Of the group with this fingerprint", _SHORT),
     "messageId": ("Of this message", _SHORT),
-    "since": ("Recorded since then: RFC 3339, or so long ago, such as `24h` or `7d`", _SHORT),
-    "until": ("Recorded before then", _SHORT),
+    "since": ("Recorded since then: RFC 3339, or so long ago, such as `24h` or `7d`", MOMENT),
+    "until": ("Recorded before then", MOMENT),
     "attempts": ("Delivered so often: `3`, `3..`, `..5` or `3..5`", _ATTEMPTS),
     "attribute": ("With this attribute", text(maxLength=LONGEST_TEXT)),
     "payload": ("With this at a path of its JSON payload, such as `order.lines.0.sku`", text(maxLength=LONGEST_TEXT)),

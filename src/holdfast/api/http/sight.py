@@ -10,7 +10,7 @@ from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.sight import Sight
 
 REVEAL = Parameter(
-    "Holdfast-Reveal", "The token that shows what is redacted; its use is audited", where="header", example="…"
+    "Holdfast-Reveal", "The token that shows what is redacted; its use is audited", where="header", example="the-token"
 )
 
 
