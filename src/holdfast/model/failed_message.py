@@ -174,7 +174,6 @@ class FailedMessage:
             status=FailureStatus.PERMANENT_FAILURE,
             retry_at_ns=None,
             sent_at_ns=at_ns,
-            sent_message_id="",
             replay_id=replay_id,
         )
 
