@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.deadletter.audit import Action
+from holdfast.deadletter.failures import Edit
 from holdfast.deadletter.reporting import Processing
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
@@ -263,7 +264,8 @@ async def test_one_failure_with_its_edits(api: Api, store: DeskStore) -> None:
     failure = await store.get(1)
     assert failure
     revision = Revision(1, 1, Content(b"{}"), "anna", "without it", NOW_NS)
-    assert await store.revise(failure.revise(), revision, Action("anna", "failure.edit", "failures/1"))
+    edit = Edit(failure.revise(), revision, Action("anna", "failure.edit", "failures/1"))
+    assert await store.revise([edit]) == [True]
     body = await api.ok("/failures/1")
     assert body["revision"] == 1
     shown = {"number": 1, "author": "anna", "comment": "without it", "createdAt": "2027-01-15T08:00:00Z"}

@@ -28,9 +28,7 @@ OPTIONS: Schema = record(
         "perSecond": number("Messages a second at most; 0: no bound", minimum=0, maximum=FASTEST),
         "concurrency": integer("Messages that are out at once at most; 0: no bound", **_WHOLE),
         "canary": integer("So many go first, and the rest only when they ended well; 0: none", **_WHOLE),
-        "stopAbove": number(
-            "It pauses when more than this share of what ended has failed", minimum=0, maximum=1
-        ),
+        "stopAbove": number("It pauses when more than this share of what ended has failed", minimum=0, maximum=1),
         "stopAfter": integer("… but not before so many have ended", **_WHOLE),
     },
     title="ReplayOptions",
