@@ -14,12 +14,15 @@ from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.stores.desk.audit import append
 from holdfast.stores.desk.rows import changing_columns, load, to_microsecond, within_bytes
 from holdfast.stores.desk.selection import Selected, selected
-from holdfast.stores.desk.statements import Ask, AskMany, Operation, Row, Sql, batch, portable
+from holdfast.stores.desk.statements import Ask, AskMany, Operation, Sql, batch, either, portable
 
 # What is selected, as ids and sizes of payloads.
 _SELECT_IDS = "SELECT {key}, length(f.data)"
 _NEWEST_FIRST = "AND {key} < :before ORDER BY {key} DESC LIMIT :limit"
 _OLDEST_FIRST = "AND {key} > :after ORDER BY {key} LIMIT :limit"
+
+# SQLite has only one writer as it is.
+_FOR_UPDATE = either("", "FOR UPDATE OF f")
 
 # How many are selected, counted no further than asked for.
 _COUNT_BEGIN = portable("SELECT count(*) FROM (SELECT 1")
@@ -82,16 +85,16 @@ _ERASE = portable("DELETE FROM failed_messages WHERE id IN list(:ids) AND NOT le
 
 # Rows that ended long ago.
 _PAST_ENDED = portable("""
-    SELECT id FROM failed_messages
-    WHERE status IN ('retry_success', 'replayed') AND status = :status AND changed_at < ts(:before)
-    AND NOT legal_hold ORDER BY changed_at LIMIT :limit
+    SELECT f.id FROM failed_messages AS f
+    WHERE f.status IN ('retry_success', 'replayed') AND f.status = :status AND f.changed_at < ts(:before)
+        AND NOT f.legal_hold ORDER BY f.changed_at LIMIT :limit
 """)
 
 # Rows that failed for good long ago. What was changed before a time was also created before it, and that has an index.
 _PAST_FAILED = portable("""
-    SELECT id FROM failed_messages
-    WHERE created_at < ts(:before) AND changed_at < ts(:before) AND status = :status AND NOT legal_hold
-    ORDER BY created_at LIMIT :limit
+    SELECT f.id FROM failed_messages AS f
+    WHERE f.created_at < ts(:before) AND f.changed_at < ts(:before) AND f.status = :status
+        AND NOT f.legal_hold ORDER BY f.created_at LIMIT :limit
 """)
 
 # Counters that count nothing any more.
@@ -125,7 +128,9 @@ def newest_first(found: Selected) -> Sql:
 
 
 def walk(selection: Selection, after_id: int, limit: int) -> Operation[Sequence[FailedMessage]]:
-    return (yield from load(within_bytes((yield from _oldest_first(selection, after_id, limit)))))
+    found = selected(selection)
+    matching = yield Ask(_oldest_first(found), found.values | {"after": after_id, "limit": limit})
+    return (yield from load(within_bytes(matching)))
 
 
 def count(selection: Selection, at_most: int) -> Operation[int]:
@@ -199,7 +204,7 @@ def clean_up(retention: Retention, action: Action, limit: int) -> Operation[int]
     for query, status, before_ns in past:
         if before_ns is None or erased >= limit:
             continue
-        rows = yield Ask(query, {"status": status.value, "before": before_ns, "limit": limit - erased})
+        rows = yield Ask(query + _FOR_UPDATE, {"status": status.value, "before": before_ns, "limit": limit - erased})
         erased += len((yield Ask(_ERASE, {"ids": [failure_id for (failure_id,) in rows]})))
     if erased:
         yield Ask(_FORGET_COUNTS)
@@ -208,14 +213,15 @@ def clean_up(retention: Retention, action: Action, limit: int) -> Operation[int]
 
 
 def _selected_ids(selection: Selection, after: int) -> Operation[list[int]]:
-    return [failure_id for failure_id, _ in (yield from _oldest_first(selection, after, _AT_ONCE))]
-
-
-def _oldest_first(selection: Selection, after: int, limit: int) -> Operation[Sequence[Row]]:
-    """Ids and sizes."""
+    """To be changed: nobody else changes them meanwhile."""
     found = selected(selection)
-    query = portable(_SELECT_IDS.format(key=found.key)) + found.sql + portable(_OLDEST_FIRST.format(key=found.key))
-    return (yield Ask(query, found.values | {"after": after, "limit": limit}))
+    limits = {"after": after, "limit": _AT_ONCE}
+    rows = yield Ask(_oldest_first(found) + _FOR_UPDATE, found.values | limits)
+    return [failure_id for failure_id, _ in rows]
+
+
+def _oldest_first(found: Selected) -> Sql:
+    return portable(_SELECT_IDS.format(key=found.key)) + found.sql + portable(_OLDEST_FIRST.format(key=found.key))
 
 
 def _append_counted(action: Action, count: int) -> Operation[None]:

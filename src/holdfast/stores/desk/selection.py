@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.deadletter.selection import Selection
 from holdfast.stores.desk.rows import indexed_value
-from holdfast.stores.desk.statements import Sql, either, portable
+from holdfast.stores.desk.statements import Plain, Sql, either, portable
 
 _ANY = portable("FROM failed_messages AS f WHERE true")
 
@@ -45,7 +45,8 @@ _ORIGIN = portable("AND f.origin_id = :origin_id AND f.origin_id <> 0")
 _TEXT = either(
     "AND (holds(f.error_details, :text) OR (f.data_is_text AND holds(f.data, :text)))",
     """AND (strpos(lower(f.error_details), lower(:text)) > 0 OR
-        strpos(lower(CASE WHEN f.data_is_text THEN convert_from(f.data, 'UTF8') END), lower(:text)) > 0)""",
+        strpos(lower(CASE WHEN f.data_is_text THEN convert_from(f.data, 'UTF8') END COLLATE "default"),
+            lower(:plain_text)) > 0)""",
 )
 
 # A value within original_message. In SQLite each key is a step of its own, because its paths cannot hold every key.
@@ -79,7 +80,7 @@ def selected(selection: Selection) -> Selected:
         found.add(_payload(number, path_parts(path)), **_payload_values(number, path_parts(path), value))
     _add_given(found, selection)
     if selection.text:
-        found.add(_TEXT, text=selection.text)
+        found.add(_TEXT, text=selection.text, plain_text=Plain(selection.text))
     return found
 
 
@@ -153,7 +154,7 @@ def _payload(n: int, parts: list[str]) -> Sql:
 
 def _payload_values(n: int, parts: list[str], value: str) -> dict[str, Any]:
     return {
-        f"payload_{n}": value,
-        f"payload_{n}_path": parts,
+        f"payload_{n}": Plain(value),
+        f"payload_{n}_path": Plain(parts),
         **{f"payload_{n}_{step}": part for step, part in enumerate(parts)},
     }

@@ -103,6 +103,13 @@ class Json:
 
 
 @dataclass(frozen=True, slots=True)
+class Plain:
+    """A text, or a list of them, to be looked for in payloads, which are kept as they are."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class PayloadJson:
     """A payload as people read it in `original_message`."""
 

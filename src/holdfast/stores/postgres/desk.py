@@ -13,11 +13,11 @@ from psycopg import AsyncConnection
 from holdfast.clock import Clock
 from holdfast.errors import FailedPrecondition
 from holdfast.stores.desk.rows import in_base64, original_message
-from holdfast.stores.desk.statements import Ask, AskMany, Json, Operation, PayloadJson, Row
+from holdfast.stores.desk.statements import Ask, AskMany, Json, Operation, PayloadJson, Plain, Row
 from holdfast.stores.desk.store import SqlDeskStore
 from holdfast.stores.postgres.database import Database
 from holdfast.stores.postgres.desk_schema import MIGRATIONS
-from holdfast.stores.postgres.texts import from_text, to_text, to_texts
+from holdfast.stores.postgres.texts import from_text, to_text, to_texts, without_nul
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class PostgresDriver:
         self._read_only = read_only
 
     async def read(self, make: Callable[[], Operation[T]]) -> T:
-        return await self._database.run(lambda connection, _: _run(connection, make()))
+        return await self._database.run(lambda connection, _: _at_one_moment(connection, make()))
 
     async def write(self, make: Callable[[], Operation[T]]) -> T:
         if self._read_only:
@@ -64,6 +64,15 @@ class PostgresDriver:
 
     async def close(self) -> None:
         await self._database.close()
+
+
+# All statements of a read see the same state: a row that was due is not loaded as what it has become since.
+_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+async def _at_one_moment(connection: AsyncConnection, operation: Operation[T]) -> T:
+    await connection.execute(_BEGIN_READING)
+    return await _run(connection, operation)  # whoever gave us the connection ends it
 
 
 async def _in_transaction(connection: AsyncConnection, operation: Operation[T]) -> T:
@@ -127,6 +136,8 @@ def _value(value: Any) -> Any:
             return to_text(value)
         case Json():
             return json.dumps(to_texts(value.value), ensure_ascii=False)
+        case Plain():
+            return without_nul(value.value)
         case PayloadJson():
             return _jsonb(value.data)
         case list():

@@ -30,3 +30,10 @@ def from_text(value: Any) -> Any:
     if isinstance(value, str) and _ESCAPE in value:
         return value.replace(_NUL, "\x00").replace(_ITSELF, _ESCAPE)
     return value
+
+
+def without_nul(value: Any) -> Any:
+    """Of a text to look for, or a list of them: what it is looked for in has none."""
+    if isinstance(value, list):
+        return [without_nul(inner) for inner in value]
+    return value.replace("\x00", _NUL)

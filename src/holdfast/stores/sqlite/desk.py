@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 from holdfast.clock import Clock
 from holdfast.errors import FailedPrecondition
 from holdfast.stores.desk.rows import original_message
-from holdfast.stores.desk.statements import Ask, AskMany, Json, Operation, PayloadJson, Row
+from holdfast.stores.desk.statements import Ask, AskMany, Json, Operation, PayloadJson, Plain, Row
 from holdfast.stores.desk.store import SqlDeskStore
 from holdfast.stores.sqlite.database import Database, ReadOnlyDatabase
 from holdfast.stores.sqlite.desk_schema import SCHEMA
@@ -96,6 +96,8 @@ def _written(values: Mapping[str, Any]) -> dict[str, Any]:
 def _value(value: Any) -> Any:
     if isinstance(value, Json):
         return json.dumps(value.value, ensure_ascii=False)
+    if isinstance(value, Plain):
+        value = value.value
     if isinstance(value, PayloadJson):
         return original_message(value.data)
     return json.dumps(value) if isinstance(value, list) else value

@@ -1,5 +1,5 @@
-"""What every failure store must do. Subclass FailureStoreContract with a `store` fixture and pytest runs it;
-DurableFailureStoreContract adds what must hold over a close, for stores that outlive the process."""
+"""How every store records and lists failures. Subclass FailureStoreContract with a `store` fixture and pytest runs it;
+DurableFailureStoreContract has what must hold over a close, for stores that outlive the process."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class FailureStoreContract:
         }
 
 
-class DurableFailureStoreContract(FailureStoreContract):
+class DurableFailureStoreContract:
     """Wants a second fixture, `reopen`: closes the store and gives a new one on the same data."""
 
     async def test_rows_survive_a_close(self, store: DeskStore, reopen: Callable[[], Awaitable[DeskStore]]) -> None:

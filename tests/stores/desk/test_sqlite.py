@@ -1,27 +1,23 @@
-"""Every failure store keeps the contract; below it, what is SQLite's own."""
+"""What is SQLite's own in the desk's store."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.deadletter.selection import Selection
-from holdfast.deadletter.store import DeskStore
 from holdfast.errors import CorruptData, FailedPrecondition, NotFound, StorageUnavailable
 from holdfast.model.failed_message import FailureStatus
 from holdfast.stores.desk.failures import newest_first
 from holdfast.stores.desk.selection import selected
-from holdfast.stores.postgres.desk import PostgresDeskStore
 from holdfast.stores.sqlite.desk import SqliteDeskStore
 from holdfast.testing.contracts.failures import (
     BILLING,
     ORDERS,
-    DurableFailureStoreContract,
-    FailureStoreContract,
     a_failure,
     all_rows,
     message_ids,
@@ -32,59 +28,9 @@ from tests.support.postgres import database_url, postgres
 __all__ = ["database_url", "postgres"]
 
 
-class TestMemory(FailureStoreContract):
-    @pytest.fixture
-    async def store(self) -> AsyncIterator[DeskStore]:
-        store = await SqliteDeskStore.in_memory()
-        yield store
-        await store.close()
-
-
-class TestPostgres(DurableFailureStoreContract):
-    @pytest.fixture
-    async def store(self, database_url: str) -> AsyncIterator[DeskStore]:
-        store = await PostgresDeskStore.open(database_url)
-        yield store
-        await store.close()
-
-    @pytest.fixture
-    async def reopen(self, database_url: str, store: DeskStore) -> AsyncIterator[Callable[[], Awaitable[DeskStore]]]:
-        opened: list[DeskStore] = []
-
-        async def close_and_open() -> DeskStore:
-            await store.close()
-            opened.append(await PostgresDeskStore.open(database_url))
-            return opened[-1]
-
-        yield close_and_open
-        for again in opened:
-            await again.close()
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "failures.db"
-
-
-class TestSqlite(DurableFailureStoreContract):
-    @pytest.fixture
-    async def store(self, path: Path) -> AsyncIterator[DeskStore]:
-        store = await SqliteDeskStore.open(path)
-        yield store
-        await store.close()
-
-    @pytest.fixture
-    async def reopen(self, path: Path, store: DeskStore) -> AsyncIterator[Callable[[], Awaitable[DeskStore]]]:
-        opened: list[DeskStore] = []
-
-        async def close_and_open() -> DeskStore:
-            await store.close()
-            opened.append(await SqliteDeskStore.open(path))
-            return opened[-1]
-
-        yield close_and_open
-        for again in opened:
-            await again.close()
 
 
 @pytest.fixture
