@@ -119,10 +119,12 @@ class FaultyTransport(LocalTransport):
         self.acked.append([text(delivery) for delivery in deliveries])
         await super().ack(deliveries)
 
-    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
+    async def nack(
+        self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0, *, reason: str = "", error: str = ""
+    ) -> None:
         self._fail("nack")
         self.nacked += [(text(delivery), delay_seconds) for delivery in deliveries]
-        await super().nack(deliveries, delay_seconds)
+        await super().nack(deliveries, delay_seconds, reason=reason, error=error)
 
     async def extend(self, deliveries: Sequence[Delivery], seconds: int) -> None:
         self._fail("extend")

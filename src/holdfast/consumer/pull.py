@@ -17,10 +17,11 @@ from holdfast.backoff import backoff_seconds
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.consumer.leases import DEADLINE_SECONDS, Leases
 from holdfast.consumer.pipeline import Pipeline, is_being_cancelled
-from holdfast.consumer.settle import SHORTEST_DELAY_SECONDS, Way
+from holdfast.consumer.settle import SHORTEST_DELAY_SECONDS, Settlement, Way
 from holdfast.consumer.transport import Transport
 from holdfast.errors import HoldfastError, Misconfigured, StorageUnavailable
 from holdfast.model.message import Delivery
+from holdfast.model.outcome import Poisoned, Retry
 from holdfast.settings import ConsumerSettings
 
 log = logging.getLogger("holdfast.consumer")
@@ -207,7 +208,7 @@ class SubscriptionPull:
             self._leases.ack(delivery)
             self._go_on_after(delivery)
         else:
-            self._give_back(delivery, settlement.delay_seconds)
+            self._give_up(delivery, settlement)
 
     def _go_on_after(self, delivery: Delivery) -> None:
         behind = self._behind.get(delivery.message.ordering_key)
@@ -216,9 +217,23 @@ class SubscriptionPull:
         elif behind is not None:
             del self._behind[delivery.message.ordering_key]
 
-    def _give_back(self, delivery: Delivery, delay_seconds: float = 0.0) -> None:
-        """With all that wait behind it: they would otherwise come before it."""
-        for one in (delivery, *self._behind.pop(delivery.message.ordering_key, ())):
+    def _give_up(self, delivery: Delivery, settlement: Settlement) -> None:
+        """The broker has it again, and hears why. With all that wait behind it: they would otherwise come before it."""
+        outcome = settlement.outcome
+        if settlement.rejects and isinstance(outcome, Poisoned):
+            self._leases.reject(delivery, outcome.reason, outcome.error)
+        elif isinstance(outcome, Poisoned | Retry):
+            self._leases.nack(delivery, settlement.delay_seconds, outcome.reason, outcome.error)
+        else:
+            self._leases.nack(delivery, settlement.delay_seconds)
+        self._give_back_behind(delivery, settlement.delay_seconds)
+
+    def _give_back(self, delivery: Delivery, delay_seconds: float) -> None:
+        self._leases.nack(delivery, delay_seconds)
+        self._give_back_behind(delivery, delay_seconds)
+
+    def _give_back_behind(self, delivery: Delivery, delay_seconds: float) -> None:
+        for one in self._behind.pop(delivery.message.ordering_key, ()):
             self._leases.nack(one, delay_seconds)
 
     # Stopping.
