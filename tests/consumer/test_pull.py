@@ -17,7 +17,7 @@ from holdfast.broker.service import Broker
 from holdfast.consumer import Consumer, Event, Poison, Transient, Upsert
 from holdfast.consumer.leases import ACK_TRIES, DEADLINE_SECONDS, EXTEND_EVERY_SECONDS
 from holdfast.consumer.pipeline import Pipeline
-from holdfast.consumer.pull import ORDINARY_LIFE_SECONDS, pulling
+from holdfast.consumer.pull import LONGEST_PAUSE_SECONDS, ORDINARY_LIFE_SECONDS, pulling
 from holdfast.consumer.settle import Settlement, Way
 from holdfast.consumer.transport import Stream
 from holdfast.errors import HoldfastError, Misconfigured, NotFound, StaleAckIds, StorageUnavailable
@@ -579,10 +579,30 @@ async def test_a_subscription_that_is_named_twice_is_pulled_once() -> None:
     async with world() as w, w.pulling(WORKER, WORKER):
         await w.publish("a")
         await until(w.is_settled)
-        assert w.transport.opened == {WORKER: 1}
+        assert w.transport.opened[WORKER] == 1
 
 
 # Order.
+
+
+async def test_what_is_sent_again_through_a_topic_of_its_own_is_pulled_once_that_is_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w, w.pulling():
+        await w.advance(100)
+        topic = "projects/local/topics/worker.replay"
+        await w.transport.ensure_topic(topic)
+        await w.transport.ensure_subscription(Subscription(f"{WORKER}.replay", topic))
+        await w.transport.publish(topic, Message(json.dumps({"id": "again", "topic": "orders"}).encode()))
+        await w.advance(2 * LONGEST_PAUSE_SECONDS)
+        await until(lambda: w.begun == ["again"])
+    assert not caplog.records
+
+
+async def test_a_subscription_that_is_not_there_is_still_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w, w.pulling(f"{WORKER}-nowhere"):
+        await until(lambda: len(caplog.records) >= 1)
+    assert "does not exist" in str(caplog.records[0].fields)  # type: ignore[attr-defined]
 
 
 async def test_messages_of_one_key_are_handled_one_after_the_other() -> None:
@@ -648,7 +668,7 @@ async def test_a_stream_that_had_its_time_is_opened_again_without_a_word(caplog:
             await w.advance(1)
             await w.publish(f"after-{number}")
             await until(w.is_settled)
-        assert w.transport.opened == {WORKER: 4}
+        assert w.transport.opened[WORKER] == 4
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
@@ -698,7 +718,7 @@ async def test_what_is_worked_on_while_a_stream_ends_stays_ours() -> None:
         await until(lambda: w.begun == ["slow"])
         w.transport.break_stream(StorageUnavailable("gone"))
         await w.advance(DEADLINE_SECONDS)
-        assert w.transport.opened == {WORKER: 2}
+        assert w.transport.opened[WORKER] == 2
         assert w.begun == ["slow"]
         w.release("slow")
         await until(w.is_settled)
