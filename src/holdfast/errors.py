@@ -126,10 +126,12 @@ class Poison(HandlingFailure):
 
 
 class Transient(HandlingFailure):
-    """`retry_after` is in seconds. What is not a number of seconds, such as a header's text, tells nothing."""
+    """`retry_after` is in seconds. What is not a number of seconds, such as a header's text, tells nothing. `reason` is
+    the failure category, should its attempts run out."""
 
-    def __init__(self, error: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, error: str, *, retry_after: float | None = None, reason: str = "") -> None:
         super().__init__(error)
+        self.reason = reason
         given: object = retry_after  # as a handler really gave it
         known = isinstance(given, int | float) and math.isfinite(given) and given >= 0
         self.retry_after = retry_after if known else None

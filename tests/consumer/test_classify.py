@@ -25,6 +25,8 @@ from holdfast.consumer.classify import Verdict, classify
 from holdfast.errors import BadInput, Misconfigured, NotFound, Poison, StorageUnavailable, Transient
 from holdfast.model.outcome import Poisoned, Retry
 
+UNCLASSIFIED = "UNCLASSIFIED_ERROR"
+
 
 @pytest.mark.parametrize(
     ("error", "verdict"),
@@ -33,15 +35,17 @@ from holdfast.model.outcome import Poisoned, Retry
         (Poison("bad", readable=False), Verdict(Poisoned("SCHEMA_VALIDATION_ERROR", "bad", readable=False))),
         (BadInput("f", "why"), Verdict(Poisoned("SCHEMA_VALIDATION_ERROR", "f: why", readable=True))),
         (Transient("later", retry_after=3), Verdict(Retry("later", retry_after=3))),
-        (Misconfigured("no key"), Verdict(Retry("no key", misconfigured=True))),
-        (PermissionError("denied"), Verdict(Retry("denied", misconfigured=True))),
-        (StorageUnavailable("down"), Verdict(Retry("down"))),
+        (Transient("later", reason="TILL_IS_SHUT"), Verdict(Retry("later", reason="TILL_IS_SHUT"))),
+        (Transient("later", reason=5), Verdict(Retry("later"))),  # type: ignore[arg-type]
+        (Misconfigured("no key"), Verdict(Retry("no key", misconfigured=True, reason="MISCONFIGURED"))),
+        (PermissionError("denied"), Verdict(Retry("denied", misconfigured=True, reason="MISCONFIGURED"))),
+        (StorageUnavailable("down"), Verdict(Retry("down", reason="DATABASE_CONNECTION_ERROR"))),
         (TimeoutError(), Verdict(Retry("TimeoutError"))),
         (ConnectionResetError("gone"), Verdict(Retry("gone"))),
         (OSError("disk"), Verdict(Retry("disk"))),
-        (KeyError("x"), Verdict(Retry("'x'"), classified=False)),
-        (NotFound("x"), Verdict(Retry("x"), classified=False)),
-        (RecursionError(), Verdict(Retry("RecursionError"), classified=False)),
+        (KeyError("x"), Verdict(Retry("'x'", reason=UNCLASSIFIED), classified=False)),
+        (NotFound("x"), Verdict(Retry("x", reason=UNCLASSIFIED), classified=False)),
+        (RecursionError(), Verdict(Retry("RecursionError", reason=UNCLASSIFIED), classified=False)),
     ],
 )
 def test_the_table(error: Exception, verdict: Verdict) -> None:
@@ -61,9 +65,9 @@ class WithNoText(Exception):
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (WithoutText(), Verdict(Retry("WithoutText"), classified=False)),
-        (WithNoText(), Verdict(Retry("WithNoText"), classified=False)),
-        (ValueError("half \ud800"), Verdict(Retry("half ?"), classified=False)),
+        (WithoutText(), Verdict(Retry("WithoutText", reason=UNCLASSIFIED), classified=False)),
+        (WithNoText(), Verdict(Retry("WithNoText", reason=UNCLASSIFIED), classified=False)),
+        (ValueError("half \ud800"), Verdict(Retry("half ?", reason=UNCLASSIFIED), classified=False)),
         (Poison("p\ud800", reason="R\udfff"), Verdict(Poisoned("R?", "p?", readable=True))),
         (Poison("p", reason=""), Verdict(Poisoned("SCHEMA_VALIDATION_ERROR", "p", readable=True))),
         (Poison("p", reason=404), Verdict(Poisoned("SCHEMA_VALIDATION_ERROR", "p", readable=True))),  # type: ignore[arg-type]
@@ -176,3 +180,51 @@ def test_what_libraries_refuse_for_good(error: Exception) -> None:
     outcome, classified = classify(error)
     assert isinstance(outcome, Poisoned)
     assert (outcome.reason, outcome.readable, classified) == ("REFUSED_BY_DEPENDENCY", True, True)
+
+
+# The category of what may pass.
+
+
+def kafka_error(module: str, name: str) -> Exception:
+    """As these packages name theirs: they need not be here to be known."""
+    kind: type[Exception] = type(name, (RuntimeError,), {"__module__": module})
+    return kind("text")
+
+
+class KafkaError:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+
+def confluent_error(name: str) -> Exception:
+    kind: type[Exception] = type("KafkaException", (Exception,), {"__module__": "cimpl"})
+    return kind(KafkaError(name))
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (psycopg.OperationalError("text"), "DATABASE_CONNECTION_ERROR"),
+        (asyncpg.TooManyConnectionsError("text"), "DATABASE_CONNECTION_ERROR"),
+        (sqlite3.OperationalError("text"), "DATABASE_CONNECTION_ERROR"),
+        (google.ResourceExhausted("text"), "API_RATE_LIMIT_EXCEEDED"),
+        (google.TooManyRequests("text"), "API_RATE_LIMIT_EXCEEDED"),
+        *((error(429), "API_RATE_LIMIT_EXCEEDED") for error in HTTP_ERRORS),
+        *((error(503), "TRANSIENT_ERROR") for error in HTTP_ERRORS),
+        *((error(403), "MISCONFIGURED") for error in HTTP_ERRORS),
+        (google.ServiceUnavailable("text"), "TRANSIENT_ERROR"),
+        (psycopg.errors.UndefinedTable("text"), "MISCONFIGURED"),
+        (kafka_error("aiokafka.errors", "KafkaConnectionError"), "KAFKA_BROKER_UNAVAILABLE"),
+        (kafka_error("kafka.errors", "NoBrokersAvailable"), "KAFKA_BROKER_UNAVAILABLE"),
+        (confluent_error("_ALL_BROKERS_DOWN"), "KAFKA_BROKER_UNAVAILABLE"),
+        (confluent_error("TOPIC_AUTHORIZATION_FAILED"), "UNCLASSIFIED_ERROR"),
+        (type("KafkaException", (Exception,), {"__module__": "cimpl"})(), "UNCLASSIFIED_ERROR"),
+    ],
+)
+def test_what_may_pass_has_a_category(error: Exception, reason: str) -> None:
+    outcome, _ = classify(error)
+    assert isinstance(outcome, Retry)
+    assert outcome.reason == reason

@@ -13,6 +13,7 @@ from holdfast.consumer.changes import Upsert
 from holdfast.consumer.documents import Mark
 from holdfast.consumer.event import Event
 from holdfast.consumer.identity import digest, logical_key, marks_of
+from holdfast.model.replay_attributes import REPLAY_ID
 
 
 def an_event(**fields: Any) -> Event:
@@ -74,3 +75,17 @@ def test_marks_are_kept_where_the_route_says() -> None:
         Mark("ingest_pipelines_dedupe", "17"),
         Mark("ingest_pipelines_dedupe", "k"),
     )
+
+
+def test_what_is_sent_again_twice_is_one_event() -> None:
+    """The broker may not know a REPLAY_ID: then two messages carry it."""
+    first, second = (
+        marks_of(an_event(message_id=message_id, attributes={REPLAY_ID: "s.7.1.0.sig"}), "k", "ops_dedupe")
+        for message_id in ("17", "18")
+    )
+    assert [mark.id for mark in first] == ["17", first[1].id, "k"]
+    assert first[1:] == second[1:]
+    other = marks_of(an_event(attributes={REPLAY_ID: "s.7.2.0.sig"}), "", "ops_dedupe")
+    assert other[1] != first[1]
+    forged = marks_of(an_event(message_id=first[1].id), "", "ops_dedupe")
+    assert first[1] not in forged

@@ -208,9 +208,9 @@ async def test_fields_that_are_no_json_are_poison() -> None:
     [
         (Poison("no", reason="MINE"), Poisoned("MINE", "no", readable=True)),
         (Transient("busy", retry_after=5), Retry("busy", retry_after=5)),
-        (Misconfigured("no key"), Retry("no key", misconfigured=True)),
+        (Misconfigured("no key"), Retry("no key", misconfigured=True, reason="MISCONFIGURED")),
         (ConnectionError("down"), Retry("down")),
-        (ZeroDivisionError("oops"), Retry("oops")),
+        (ZeroDivisionError("oops"), Retry("oops", reason="UNCLASSIFIED_ERROR")),
     ],
 )
 async def test_what_a_handler_raises_is_classified(error: Exception, outcome: Outcome) -> None:
@@ -236,7 +236,7 @@ async def test_a_failed_attempt_claims_nothing() -> None:
 
     house.store.apply = failing  # type: ignore[method-assign]
     assert await house.send({"id": "o1"}) == Retry("disk", by_store=True)
-    assert await house.send({"id": "o1"}) == Retry("down", by_store=True)
+    assert await house.send({"id": "o1"}) == Retry("down", by_store=True, reason="DATABASE_CONNECTION_ERROR")
     assert await house.send({"id": "o1"}) == Applied(("orders/o1",))
 
 
@@ -254,7 +254,7 @@ async def test_cancellation_is_passed_on_and_frees_the_place() -> None:
 async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_the_handler() -> None:
     """A handler may wait for something that somebody else has cancelled. Nobody cancelled the message."""
     house = House(raising(asyncio.CancelledError()), max_workers=1, queue_size=1)
-    assert await house.send({"id": "o1"}) == Retry("CancelledError")
+    assert await house.send({"id": "o1"}) == Retry("CancelledError", reason="UNCLASSIFIED_ERROR")
 
 
 class OfItsOwn(BaseException):

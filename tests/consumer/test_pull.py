@@ -17,7 +17,7 @@ from holdfast.broker.service import Broker
 from holdfast.consumer import Consumer, Event, Poison, Transient, Upsert
 from holdfast.consumer.leases import ACK_TRIES, DEADLINE_SECONDS, EXTEND_EVERY_SECONDS
 from holdfast.consumer.pipeline import Pipeline
-from holdfast.consumer.pull import ORDINARY_LIFE_SECONDS, pulling
+from holdfast.consumer.pull import LONGEST_PAUSE_SECONDS, ORDINARY_LIFE_SECONDS, pulling
 from holdfast.consumer.settle import Settlement, Way
 from holdfast.consumer.transport import Stream
 from holdfast.errors import HoldfastError, Misconfigured, NotFound, StaleAckIds, StorageUnavailable
@@ -32,6 +32,7 @@ from holdfast.transports.local import LocalTransport
 from tests.support.failures import Captured
 
 TOPIC = "projects/local/topics/orders"
+DEAD_LETTERS = "projects/local/topics/orders.dlq"
 WORKER = "projects/local/subscriptions/worker"
 OTHER = "projects/local/subscriptions/other"
 
@@ -89,6 +90,8 @@ class FaultyTransport(LocalTransport):
         self.limits: tuple[int, int] = (0, 0)
         self.streams: dict[str, asyncio.Future[None]] = {}
         self.nacked: list[tuple[str, float]] = []
+        self.rejected: list[tuple[str, str, str]] = []
+        self.told: list[tuple[str, str]] = []  # with each nack: reason and error
         self.extended: Counter[str] = Counter()
         self.acked: list[list[str]] = []
         self.ack_may_go = asyncio.Event()
@@ -119,10 +122,18 @@ class FaultyTransport(LocalTransport):
         self.acked.append([text(delivery) for delivery in deliveries])
         await super().ack(deliveries)
 
-    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
+    async def nack(
+        self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0, *, reason: str = "", error: str = ""
+    ) -> None:
         self._fail("nack")
+        self.told.append((reason, error))
         self.nacked += [(text(delivery), delay_seconds) for delivery in deliveries]
-        await super().nack(deliveries, delay_seconds)
+        await super().nack(deliveries, delay_seconds, reason=reason, error=error)
+
+    async def reject(self, deliveries: Sequence[Delivery], reason: str, error: str) -> None:
+        self._fail("nack")
+        self.rejected += [(text(delivery), reason, error) for delivery in deliveries]
+        await super().reject(deliveries, reason, error)
 
     async def extend(self, deliveries: Sequence[Delivery], seconds: int) -> None:
         self._fail("extend")
@@ -268,13 +279,35 @@ async def test_acks_that_gather_while_one_is_under_way_go_together() -> None:
         assert w.transport.acked == [["a"], ["b", "c", "d"]]
 
 
-async def test_an_unrecordable_poison_on_a_subscription_with_a_policy_is_nacked() -> None:
-    async with world({"dead_letter": DeadLetterPolicy(TOPIC, 5)}) as w:
-        w.errors["bad"] = Poison("never")
+async def test_poison_on_a_subscription_with_a_policy_is_rejected() -> None:
+    async with world({"dead_letter": DeadLetterPolicy(DEAD_LETTERS, 5)}) as w:
+        await w.transport.ensure_topic(DEAD_LETTERS)
+        w.errors["bad"] = Poison("never", reason="NO_PRICE")
         await w.publish("bad")
         async with w.pulling():
-            await until(lambda: len(w.begun) >= 2)
-        assert w.transport.nacked[0] == ("bad", 0.0)
+            await until(w.is_settled)
+        assert w.transport.rejected == [("bad", "NO_PRICE", "never")]
+        assert w.begun == ["bad"]
+
+
+async def test_a_retry_says_why() -> None:
+    async with world() as w:
+        w.errors |= {name: Transient(f"{name} is away", reason="AWAY") for name in ("a", "b")}
+        await w.publish("a", "b")
+        async with w.pulling():
+            await until(lambda: len(w.transport.told) == 2)
+        assert sorted(w.transport.told) == [("AWAY", "a is away"), ("AWAY", "b is away")]
+
+
+async def test_an_outage_costs_no_call_for_each_message() -> None:
+    """Its errors may all differ, in a port or a time."""
+    async with world() as w:
+        names = [f"m{number}" for number in range(200)]
+        w.errors |= {name: Transient(f"{name} is away", retry_after=60) for name in names}
+        await w.publish(*names)
+        async with w.pulling():
+            await until(lambda: len(w.transport.nacked) == len(names))
+        assert len(w.transport.told) < 100
 
 
 # Failures and delays.
@@ -306,9 +339,9 @@ async def test_an_extension_under_way_does_not_cut_a_delay_short() -> None:
             order.append("extend")
             await extend(deliveries, seconds)
 
-        async def noted_nack(deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
+        async def noted_nack(deliveries: Sequence[Delivery], delay_seconds: float = 0.0, **why: str) -> None:
             order.append("nack")
-            await nack(deliveries, delay_seconds)
+            await nack(deliveries, delay_seconds, **why)
 
         w.transport.extend, w.transport.nack = slow_extend, noted_nack  # type: ignore[method-assign]
         w.held.add("a")
@@ -546,10 +579,30 @@ async def test_a_subscription_that_is_named_twice_is_pulled_once() -> None:
     async with world() as w, w.pulling(WORKER, WORKER):
         await w.publish("a")
         await until(w.is_settled)
-        assert w.transport.opened == {WORKER: 1}
+        assert w.transport.opened[WORKER] == 1
 
 
 # Order.
+
+
+async def test_what_is_sent_again_through_a_topic_of_its_own_is_pulled_once_that_is_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w, w.pulling():
+        await w.advance(100)
+        topic = "projects/local/topics/worker.replay"
+        await w.transport.ensure_topic(topic)
+        await w.transport.ensure_subscription(Subscription(f"{WORKER}.replay", topic))
+        await w.transport.publish(topic, Message(json.dumps({"id": "again", "topic": "orders"}).encode()))
+        await w.advance(2 * LONGEST_PAUSE_SECONDS)
+        await until(lambda: w.begun == ["again"])
+    assert not caplog.records
+
+
+async def test_a_subscription_that_is_not_there_is_still_told(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w, w.pulling(f"{WORKER}-nowhere"):
+        await until(lambda: len(caplog.records) >= 1)
+    assert "does not exist" in str(caplog.records[0].fields)  # type: ignore[attr-defined]
 
 
 async def test_messages_of_one_key_are_handled_one_after_the_other() -> None:
@@ -615,7 +668,7 @@ async def test_a_stream_that_had_its_time_is_opened_again_without_a_word(caplog:
             await w.advance(1)
             await w.publish(f"after-{number}")
             await until(w.is_settled)
-        assert w.transport.opened == {WORKER: 4}
+        assert w.transport.opened[WORKER] == 4
         assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
@@ -665,7 +718,7 @@ async def test_what_is_worked_on_while_a_stream_ends_stays_ours() -> None:
         await until(lambda: w.begun == ["slow"])
         w.transport.break_stream(StorageUnavailable("gone"))
         await w.advance(DEADLINE_SECONDS)
-        assert w.transport.opened == {WORKER: 2}
+        assert w.transport.opened[WORKER] == 2
         assert w.begun == ["slow"]
         w.release("slow")
         await until(w.is_settled)

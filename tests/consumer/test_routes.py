@@ -48,6 +48,12 @@ def test_a_full_topic_path_is_cut_to_its_id() -> None:
     assert topic_of({}, {"topic": "projects/p/topics/orders"}) == "orders"
 
 
+def test_what_is_sent_again_through_a_topic_of_its_own_routes_as_before() -> None:
+    event = Event({}, "1", subscription="projects/p/subscriptions/orders-worker.replay")
+    for name in ("orders-worker", "projects/p/subscriptions/orders-worker"):
+        assert Routes({name: "orders"}, "system.events", ["orders", "others"]).topic_of(event) == "orders"
+
+
 def test_payload_fields_that_are_not_text_are_no_sign() -> None:
     assert topic_of({"topic": 5, "pubsubTopic": "", "sourceTopic": "orders"}) == "orders"
 

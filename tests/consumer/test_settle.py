@@ -87,6 +87,9 @@ def test_poison_for_the_dead_letter_policy_is_not_held_back() -> None:
 
 # Push.
 
+WHY = {"Holdfast-Failure-Reason": "TRANSIENT_ERROR", "Holdfast-Error": "why"}
+SAID = {"outcome": "retry", "reason": "TRANSIENT_ERROR", "error": "why"}
+
 
 @pytest.mark.parametrize(
     ("outcome", "status", "headers", "details"),
@@ -94,26 +97,16 @@ def test_poison_for_the_dead_letter_policy_is_not_held_back() -> None:
         (Applied(("a/b",)), 200, {}, {"outcome": "applied", "documents": ["a/b"]}),
         (Duplicate("message:1"), 200, {}, {"outcome": "duplicate", "key": "message:1"}),
         (Stale("a/b"), 200, {}, {"outcome": "stale_ignored", "document": "a/b"}),
-        (Retry("why"), 500, {"Holdfast-Error": "why"}, {"outcome": "retry", "error": "why"}),
-        (Retry("why", misconfigured=True), 500, {"Holdfast-Error": "why"}, {"outcome": "retry", "error": "why"}),
+        (Retry("why"), 500, WHY, SAID),
         (
-            Retry("why", retry_after=1.2),
-            503,
-            {"Retry-After": "2", "Holdfast-Error": "why"},
-            {"outcome": "retry", "error": "why"},
+            Retry("why", misconfigured=True, reason="MISCONFIGURED"),
+            500,
+            WHY | {"Holdfast-Failure-Reason": "MISCONFIGURED"},
+            SAID | {"reason": "MISCONFIGURED"},
         ),
-        (
-            Retry("why", retry_after=0),
-            503,
-            {"Retry-After": "1", "Holdfast-Error": "why"},
-            {"outcome": "retry", "error": "why"},
-        ),
-        (
-            Retry("backpressure_queue_full", overloaded=True),
-            429,
-            {"Holdfast-Error": "backpressure_queue_full"},
-            {"outcome": "retry", "error": "backpressure_queue_full"},
-        ),
+        (Retry("why", retry_after=1.2), 503, WHY | {"Retry-After": "2"}, SAID),
+        (Retry("why", retry_after=0), 503, WHY | {"Retry-After": "1"}, SAID),
+        (Retry("why", overloaded=True), 429, WHY, SAID),
     ],
 )
 def test_answers(outcome: Outcome, status: int, headers: dict[str, str], details: dict[str, Any]) -> None:

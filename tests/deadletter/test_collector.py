@@ -67,13 +67,18 @@ class AtLeastOnce:
                     self.acked.append(delivery.message.message_id)
             self.changed.notify_all()
 
-    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
+    async def nack(
+        self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0, *, reason: str = "", error: str = ""
+    ) -> None:
         self._fail_if_broken("nack")
         async with self.changed:
             for delivery in deliveries:
                 self.nacked.append(delivery.message.message_id)
                 self._return(delivery.ack_id)
             self.changed.notify_all()
+
+    async def reject(self, deliveries: Sequence[Delivery], reason: str, error: str) -> None:
+        raise AssertionError("the collector gives nothing up")
 
     def stream(
         self, subscription: str, max_messages: int, max_bytes: int, deadline_seconds: int
@@ -466,7 +471,9 @@ class Unreliable(AtLeastOnce):
         await super().ack(deliveries)
         self.maybe_fail()
 
-    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
+    async def nack(
+        self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0, *, reason: str = "", error: str = ""
+    ) -> None:
         self.maybe_fail()
         await super().nack(deliveries)
         self.maybe_fail()

@@ -200,3 +200,8 @@ def test_any_garbage_is_a_row_that_can_be_stored_and_shown(
 
 def is_text(value: object) -> bool:
     return isinstance(value, str)
+
+
+def test_what_failed_again_on_its_way_around_failed_in_its_own_subscription() -> None:
+    told = {"CloudPubSubDeadLetterSourceSubscription": "orders.replay"}
+    assert row(told).subscription == "projects/local/subscriptions/orders"

@@ -82,6 +82,9 @@ class TestGoogleToGooglesEmulator(TransportContract):
     # It looks and creates in two steps, so that several may be told that they created it.
     creates_subscriptions_once = False
 
+    # It knows no more than Pub/Sub's protocol has words for.
+    hears_why = False
+
     # It sends whatever is there, without a look at how much is open.
     limits_streams = False
 

@@ -33,6 +33,7 @@ class Lease:
     deadline_ns: int
     holder: Holder
     confirmed: bool = False  # the client asked for more time, so it has the message
+    failure: Failure | None = None  # what the client said when it put the message off
 
 
 class AckId(NamedTuple):

@@ -16,7 +16,7 @@ from holdfast.broker import limits, wire
 from holdfast.broker.addressed import AddressedMessages
 from holdfast.broker.dead_letter import dead_letter_copy
 from holdfast.broker.held import HeldMessage, Replacement, replacements_by_subscription
-from holdfast.broker.leases import Failure, Lease, NoHolder
+from holdfast.broker.leases import NACKED, Failure, Lease, NoHolder
 from holdfast.broker.log import (
     Change,
     Contents,
@@ -498,13 +498,17 @@ class Broker:
         if stale:
             raise StaleAckIds(stale)
 
-    def modify_ack_deadline(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
-        """0 seconds is a nack."""
+    def modify_ack_deadline(
+        self, subscription: str, ack_ids: Sequence[str], seconds: int, failure: Failure | None = None
+    ) -> None:
+        """0 seconds is a nack. `failure` is what the subscriber says of it, which a strict broker does not hear."""
         _require_ack_ids(ack_ids)
         queue = self.queue(subscription)
         if not 0 <= seconds <= limits.ACK_DEADLINE_SECONDS[1]:
             raise BadInput("ack_deadline_seconds", f"{seconds} is out of range; 0 to 600 is allowed")
-        stale = queue.nack(ack_ids) if seconds == 0 else queue.extend(ack_ids, seconds)
+        if self.is_strict:
+            failure = None
+        stale = queue.nack(ack_ids, failure or NACKED) if seconds == 0 else queue.extend(ack_ids, seconds, failure)
         if stale and queue.config.exactly_once:
             raise StaleAckIds(stale)
 

@@ -199,20 +199,21 @@ class SubscriptionQueue:
             return lease.deadline_ns > now_ns
         return ack_id in self._unsaved_acks
 
-    def nack(self, ack_ids: Sequence[str]) -> list[str]:
+    def nack(self, ack_ids: Sequence[str], failure: Failure = NACKED) -> list[str]:
         """Gives the ids that are not good any more."""
         leases, stale = self._leases_of(ack_ids)
         for lease in leases:
-            self.fail(lease, NACKED)
+            self.fail(lease, failure)
         return stale
 
-    def extend(self, ack_ids: Sequence[str], seconds: float) -> list[str]:
-        """Gives the ids that are not good any more."""
+    def extend(self, ack_ids: Sequence[str], seconds: float, failure: Failure | None = None) -> list[str]:
+        """Gives the ids that are not good any more. With a failure it is a nack that counts when the time is over."""
         deadline_ns = self._clock.now_ns() + round(seconds * NANOSECONDS)
         leases, stale = self._leases_of(ack_ids)
         for lease in leases:
             lease.deadline_ns = deadline_ns
             lease.confirmed = True
+            lease.failure = failure
         self._look_at_leases(deadline_ns)
         return stale
 
@@ -432,7 +433,7 @@ class SubscriptionQueue:
     def _end_expired_leases(self, now_ns: int) -> None:
         self._leases_due_ns = None
         for lease in [lease for lease in self._leases.values() if lease.deadline_ns <= now_ns]:
-            self.fail(lease, LEASE_RAN_OUT)
+            self.fail(lease, lease.failure or LEASE_RAN_OUT)
         if self._leases:
             first_ns = min(lease.deadline_ns for lease in self._leases.values())
             self._leases_due_ns = max(first_ns, now_ns + EXPIRY_STEP_NS)

@@ -12,9 +12,12 @@ from holdfast.consumer.app import Route
 from holdfast.consumer.changes import LONGEST_ID_BYTES
 from holdfast.consumer.documents import Mark
 from holdfast.consumer.event import Event
+from holdfast.model.replay_attributes import REPLAY_ID
 
 # 52 base32 characters are all of a SHA-256.
 DIGEST_CHARACTERS = 52
+
+REPLAY_PREFIX = "replay-"
 
 
 def logical_key(env: str, event: Event, route: Route) -> str:
@@ -34,10 +37,17 @@ def logical_key(env: str, event: Event, route: Route) -> str:
 
 
 def marks_of(event: Event, key: str, collection: str) -> tuple[Mark, ...]:
-    """The first stops a redelivery of one message, the second the same event published again."""
+    """The first stops a redelivery of one message; then one that the desk sent again and that came twice under two
+    ids; the last the same event published again."""
     transport = event.message_id if _fits(event.message_id) else digest({"messageId": event.message_id})
-    marks = (Mark(collection, transport),)
-    return (*marks, Mark(collection, key)) if key else marks
+    keys = (transport, replay_key(event), key)
+    return tuple(Mark(collection, one) for one in keys if one)
+
+
+def replay_key(event: Event) -> str:
+    """ "" for what is no replay. Whoever forges one keeps only his own message from being applied."""
+    replay_id = event.attributes.get(REPLAY_ID)
+    return REPLAY_PREFIX + digest({"replayId": replay_id}) if replay_id else ""
 
 
 def digest(identity: Mapping[str, Any]) -> str:
@@ -47,5 +57,7 @@ def digest(identity: Mapping[str, Any]) -> str:
 
 
 def _fits(message_id: str) -> bool:
-    """Nor may it look like a key of an event."""
+    """Nor may it look like a key of an event, or of a replay."""
+    if message_id.startswith(REPLAY_PREFIX):
+        return False
     return "/" not in message_id and message_id not in (".", "..") and "__" not in message_id

@@ -7,6 +7,15 @@ are told by their status.
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import NamedTuple
+
+from holdfast.model.failure_reasons import (
+    API_RATE_LIMIT_EXCEEDED,
+    DATABASE_CONNECTION_ERROR,
+    KAFKA_BROKER_UNAVAILABLE,
+    MISCONFIGURED,
+    TRANSIENT_ERROR,
+)
 
 
 class Meaning(Enum):
@@ -23,10 +32,10 @@ _ASYNCPG_SERVER = "asyncpg.exceptions."
 _AIOHTTP = "aiohttp.client_exceptions."
 _HTTPX = "httpx."
 
-_TRANSIENT = (
-    *(_GOOGLE + name for name in ("ServerError", "TooManyRequests", "Aborted", "Cancelled", "Unknown", "RetryError")),
-    _AUTH + "TransportError",
-    # A server that is away, is stopping, has too many connections, or chose another of two that met.
+_KAFKA_PACKAGES = ("aiokafka.errors.", "kafka.errors.")
+
+# A server that is away, is stopping, has too many connections, or chose another of two that met.
+_DATABASE_IS_AWAY = (
     "psycopg.OperationalError",
     "psycopg.InterfaceError",
     "psycopg_pool.PoolTimeout",
@@ -36,6 +45,27 @@ _TRANSIENT = (
     *(_ASYNCPG_SERVER + name for name in ("InsufficientResourcesError", "OperatorInterventionError")),
     "sqlite3.OperationalError",
     "sqlite3.InterfaceError",
+)
+
+_RATE_LIMIT = (_GOOGLE + "TooManyRequests",)  # ResourceExhausted is a kind of it
+
+_KAFKA_IS_AWAY = (
+    "KafkaConnectionError",
+    "KafkaTimeoutError",
+    "NoBrokersAvailable",
+    "NodeNotReadyError",
+    "BrokerNotAvailableError",
+    "LeaderNotAvailableError",
+    "NotLeaderForPartitionError",
+    "RequestTimedOutError",
+    "CoordinatorNotAvailableError",
+    "GroupCoordinatorNotAvailableError",
+    "NetworkExceptionError",
+)
+
+_TRANSIENT = (
+    *(_GOOGLE + name for name in ("ServerError", "Aborted", "Cancelled", "Unknown", "RetryError")),
+    _AUTH + "TransportError",
     _AIOHTTP + "ClientConnectionError",
     _AIOHTTP + "ClientPayloadError",
     _HTTPX + "TransportError",
@@ -75,10 +105,27 @@ _POISON = (
     "sqlite3.IntegrityError",
 )
 
-_MEANINGS = {
-    **dict.fromkeys(_TRANSIENT, Meaning.TRANSIENT),
-    **dict.fromkeys(_MISCONFIGURED, Meaning.MISCONFIGURED),
-    **dict.fromkeys(_POISON, Meaning.POISON),
+
+class Known(NamedTuple):
+    """`reason` is the failure category of what is tried again."""
+
+    meaning: Meaning
+    reason: str = ""
+
+
+_IS_TRANSIENT = Known(Meaning.TRANSIENT, TRANSIENT_ERROR)
+_IS_RATE_LIMIT = Known(Meaning.TRANSIENT, API_RATE_LIMIT_EXCEEDED)
+_IS_KAFKA = Known(Meaning.TRANSIENT, KAFKA_BROKER_UNAVAILABLE)
+_IS_MISCONFIGURED = Known(Meaning.MISCONFIGURED, MISCONFIGURED)
+_IS_POISON = Known(Meaning.POISON)
+
+_KNOWN = {
+    **dict.fromkeys(_DATABASE_IS_AWAY, Known(Meaning.TRANSIENT, DATABASE_CONNECTION_ERROR)),
+    **dict.fromkeys(_RATE_LIMIT, _IS_RATE_LIMIT),
+    **dict.fromkeys([package + name for package in _KAFKA_PACKAGES for name in _KAFKA_IS_AWAY], _IS_KAFKA),
+    **dict.fromkeys(_TRANSIENT, _IS_TRANSIENT),
+    **dict.fromkeys(_MISCONFIGURED, _IS_MISCONFIGURED),
+    **dict.fromkeys(_POISON, _IS_POISON),
 }
 
 # Where an HTTP error keeps its status.
@@ -90,27 +137,54 @@ _BY_STATUS = {
 }
 
 # Client errors that time may mend.
-_TRANSIENT_STATUSES = frozenset({408, 409, 421, 423, 425, 429})
+_TOO_MANY_REQUESTS = 429
+_TRANSIENT_STATUSES = frozenset({408, 409, 421, 423, 425, _TOO_MANY_REQUESTS})
 _MISCONFIGURED_STATUSES = frozenset({401, 403, 404, 405, 407})
 
 
-def meaning_of(error: BaseException) -> Meaning | None:
-    """None for one that is not known."""
+# confluent-kafka has one exception for everything; the error in it has a name.
+_CONFLUENT = "cimpl.KafkaException"
+_CONFLUENT_IS_AWAY = frozenset(
+    {
+        "_ALL_BROKERS_DOWN",
+        "_TRANSPORT",
+        "_TIMED_OUT",
+        "_MSG_TIMED_OUT",
+        "_RESOLVE",
+        "BROKER_NOT_AVAILABLE",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "REQUEST_TIMED_OUT",
+        "NETWORK_EXCEPTION",
+        "COORDINATOR_NOT_AVAILABLE",
+    }
+)
+
+
+def known(error: BaseException) -> Known | None:
+    """None for one that is not."""
     for kind in type(error).__mro__:
         name = f"{kind.__module__}.{kind.__qualname__}"
         if name in _BY_STATUS:
             return _by_status(error, _BY_STATUS[name])
-        if name in _MEANINGS:
-            return _MEANINGS[name]
+        if name == _CONFLUENT:
+            return _IS_KAFKA if _confluent_name(error) in _CONFLUENT_IS_AWAY else None
+        if name in _KNOWN:
+            return _KNOWN[name]
     return None
 
 
-def _by_status(error: BaseException, where: tuple[str, ...]) -> Meaning | None:
+def _by_status(error: BaseException, where: tuple[str, ...]) -> Known:
     status: object = error
     for attribute in where:
         status = getattr(status, attribute, None)
-    if not isinstance(status, int):
-        return Meaning.TRANSIENT
-    if status in _TRANSIENT_STATUSES or status >= 500 or status < 400:
-        return Meaning.TRANSIENT
-    return Meaning.MISCONFIGURED if status in _MISCONFIGURED_STATUSES else Meaning.POISON
+    if status == _TOO_MANY_REQUESTS:
+        return _IS_RATE_LIMIT
+    if not isinstance(status, int) or status in _TRANSIENT_STATUSES or status >= 500 or status < 400:
+        return _IS_TRANSIENT
+    return _IS_MISCONFIGURED if status in _MISCONFIGURED_STATUSES else _IS_POISON
+
+
+def _confluent_name(error: BaseException) -> object:
+    name = getattr(error.args[0] if error.args else None, "name", None)
+    return name() if callable(name) else None

@@ -12,7 +12,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.backoff import backoff_seconds
 from holdfast.clock import NANOSECONDS, Clock
@@ -27,6 +27,9 @@ DEADLINE_SECONDS = 30
 # Two of these may fail before a deadline passes.
 EXTEND_EVERY_SECONDS = 8
 
+# Nacks that differ need a call each. An outage nacks many, and beyond these the error's text goes for the calls' sake.
+MOST_DIFFERENT_NACKS = 20
+
 # An ack is offered this often; by the last time its lease is nearly over anyway.
 ACK_TRIES = 6
 SHORTEST_PAUSE_SECONDS = 0.25
@@ -40,6 +43,16 @@ class _Held:
     let_go: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Nack:
+    """Equal ones share a call. Brokers know whole seconds."""
+
+    seconds: int
+    reason: str = ""
+    error: str = ""
+    rejects: bool = False
+
+
 class Leases:
     def __init__(self, transport: Transport, clock: Clock, subscription: str, max_seconds: float) -> None:
         self.bytes = 0
@@ -49,7 +62,7 @@ class Leases:
         self._max_ns = round(max_seconds * NANOSECONDS)
         self._held: dict[str, _Held] = {}
         self._acks: list[Delivery] = []
-        self._nacks: dict[int, list[Delivery]] = defaultdict(list)  # by seconds
+        self._nacks: dict[_Nack, list[Delivery]] = defaultdict(list)
         self._sending: asyncio.Task[None] | None = None
         self._fewer: asyncio.Future[None] | None = None
         # An extension that is on its way must not overtake a nack, and cut its delay short.
@@ -80,10 +93,19 @@ class Leases:
         self._acks.append(delivery)
         self._send()
 
-    def nack(self, delivery: Delivery, delay_seconds: float = 0.0) -> None:
+    def nack(self, delivery: Delivery, delay_seconds: float = 0.0, reason: str = "", error: str = "") -> None:
         """It is not extended any more from now on."""
-        # Brokers know whole seconds, and an outage nacks many at once: equal delays share a call.
-        self._nacks[math.ceil(delay_seconds)].append(delivery)
+        nack = _Nack(math.ceil(delay_seconds), reason, error)
+        if nack not in self._nacks and len(self._nacks) >= MOST_DIFFERENT_NACKS:
+            nack = replace(nack, error="")
+        self._give_up(delivery, nack)
+
+    def reject(self, delivery: Delivery, reason: str, error: str) -> None:
+        """It will never succeed."""
+        self._give_up(delivery, _Nack(0, reason, error, rejects=True))
+
+    def _give_up(self, delivery: Delivery, nack: _Nack) -> None:
+        self._nacks[nack].append(delivery)
         self._forget([delivery])
         self._send()
 
@@ -118,8 +140,8 @@ class Leases:
                 nacks, self._nacks = self._nacks, defaultdict(list)
                 if acks:
                     await self._send_acks(acks)
-                for delay, deliveries in nacks.items():
-                    await self._send_nacks(deliveries, delay)
+                for nack, deliveries in nacks.items():
+                    await self._send_nacks(deliveries, nack)
         finally:
             # In the same step in which it found that nothing waits: whatever comes next starts another.
             self._sending = None
@@ -151,10 +173,13 @@ class Leases:
         seconds = backoff_seconds(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, failures)
         await self._clock.sleep_until(self._clock.now_ns() + round(seconds * NANOSECONDS))
 
-    async def _send_nacks(self, deliveries: Sequence[Delivery], delay_seconds: float) -> None:
+    async def _send_nacks(self, deliveries: Sequence[Delivery], nack: _Nack) -> None:
         try:
             async with self._changing_deadlines:
-                await self._transport.nack(deliveries, delay_seconds)
+                if nack.rejects:
+                    await self._transport.reject(deliveries, nack.reason, nack.error)
+                else:
+                    await self._transport.nack(deliveries, nack.seconds, reason=nack.reason, error=nack.error)
         except Exception as error:  # noqa: BLE001 - whatever it is: they come again when their deadline has passed
             self._log(logging.WARNING, "messages could not be nacked and come again later", len(deliveries), error)
 

@@ -109,13 +109,12 @@ def _error_fields(trail: Trail, settlement: Settlement) -> dict[str, object]:
         "error_type": kind if trail.classified else f"unclassified: {kind}",
         "error_code": error_code(trail.error) if trail.error else "",
         "error": outcome.error[:LONGEST_ERROR],
+        "failure_reason": outcome.reason,
         "retryable": isinstance(outcome, Retry),
         "recorded": settlement.recorded,
         "record_error": trail.record_error[:LONGEST_ERROR],
     }
-    if isinstance(outcome, Poisoned):
-        fields["failure_reason"] = outcome.reason
-    else:
+    if isinstance(outcome, Retry):
         fields |= {"misconfigured": outcome.misconfigured, "overloaded": outcome.overloaded}
     if trail.error and not trail.classified:
         # The frames without the error's own text, which is bounded and logged apart.

@@ -23,7 +23,7 @@ from holdfast.consumer.event import Event
 from holdfast.consumer.event_time import event_time_ns
 from holdfast.consumer.failure_sink import FailedDelivery, FailureSink
 from holdfast.consumer.fields import json_fields
-from holdfast.consumer.identity import logical_key, marks_of
+from holdfast.consumer.identity import logical_key, marks_of, replay_key
 from holdfast.consumer.message_log import LONGEST_ERROR, LONGEST_WORD, MessageLog, Trail
 from holdfast.consumer.own_thread import on_own_thread
 from holdfast.consumer.recent import RecentOutcome, RecentOutcomes
@@ -133,7 +133,7 @@ class Pipeline:
         self._check_time(event, trail)
         key = logical_key(self._settings.env, event, route)
         trail.marks = marks = marks_of(event, key, route.marks)
-        event.idempotency_key = key or event.message_id
+        event.idempotency_key = key or replay_key(event) or event.message_id
         if route.side_effects and (done := await self._store.find_mark(marks, self._clock.now_ns())):
             return Duplicate(done.path)
         trail.changes = changes = await self._changes(route, event)

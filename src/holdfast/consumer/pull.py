@@ -17,10 +17,12 @@ from holdfast.backoff import backoff_seconds
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.consumer.leases import DEADLINE_SECONDS, Leases
 from holdfast.consumer.pipeline import Pipeline, is_being_cancelled
-from holdfast.consumer.settle import SHORTEST_DELAY_SECONDS, Way
+from holdfast.consumer.settle import SHORTEST_DELAY_SECONDS, Settlement, Way
 from holdfast.consumer.transport import Transport
-from holdfast.errors import HoldfastError, Misconfigured, StorageUnavailable
+from holdfast.errors import HoldfastError, Misconfigured, NotFound, StorageUnavailable
 from holdfast.model.message import Delivery
+from holdfast.model.names import is_replay, replay_subscription
+from holdfast.model.outcome import Poisoned, Retry
 from holdfast.settings import ConsumerSettings
 
 log = logging.getLogger("holdfast.consumer")
@@ -28,6 +30,9 @@ log = logging.getLogger("holdfast.consumer")
 # The pause before a stream is opened again: hardly noticed after a hiccup, half a minute in a long outage.
 SHORTEST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
+
+# After so many the pause is the longest one.
+MOST_FAILURES = 10
 
 # Pub/Sub ends every stream after half an hour or so. One that lived this long is opened again without a word.
 ORDINARY_LIFE_SECONDS = 10.0
@@ -42,11 +47,16 @@ async def pulling(
     transport: Transport, pipeline: Pipeline, clock: Clock, settings: ConsumerSettings, subscriptions: Sequence[str]
 ) -> AsyncIterator[None]:
     """Pulls while it is entered. At the end nothing more is received, what was begun is finished, and the rest is given
-    back. `subscriptions` are full paths."""
+    back. `subscriptions` are full paths; those through which a desk sends their messages again are read too, as soon as
+    they are there."""
     turns = Turns(settings.queue_size + settings.max_workers)
+    wanted = dict.fromkeys(subscriptions, False)
+    for subscription in subscriptions:
+        if not is_replay(subscription):
+            wanted.setdefault(replay_subscription(subscription), True)
     pulls = [
-        SubscriptionPull(transport, pipeline, turns, clock, settings, subscription)
-        for subscription in dict.fromkeys(subscriptions)
+        SubscriptionPull(transport, pipeline, turns, clock, settings, subscription, may_be_absent=may_be_absent)
+        for subscription, may_be_absent in wanted.items()
     ]
     for pull in pulls:
         pull.start()
@@ -85,6 +95,8 @@ class SubscriptionPull:
         clock: Clock,
         settings: ConsumerSettings,
         subscription: str,
+        *,
+        may_be_absent: bool = False,
     ) -> None:
         self.waiting: deque[Delivery] = deque()  # received, and not in the pipeline yet
         self._transport = transport
@@ -92,6 +104,7 @@ class SubscriptionPull:
         self._turns = turns
         self._clock = clock
         self._subscription = subscription
+        self._may_be_absent = may_be_absent
         self._max_messages = settings.pull_max_messages
         self._max_bytes = settings.pull_max_megabytes * 1_000_000
         self._drain_seconds = settings.drain_seconds
@@ -123,7 +136,9 @@ class SubscriptionPull:
                     raise
                 had_its_time = self._had_its_time()
                 failures = 0 if had_its_time else failures
-                if not had_its_time or not isinstance(error, StorageUnavailable):
+                if self._may_be_absent and isinstance(error, NotFound):
+                    failures = MOST_FAILURES
+                elif not had_its_time or not isinstance(error, StorageUnavailable):
                     failures += 1
                     self._log_trouble(error)
             # The broker takes the end of a stream for the end of its client, unless it hears from us.
@@ -207,7 +222,7 @@ class SubscriptionPull:
             self._leases.ack(delivery)
             self._go_on_after(delivery)
         else:
-            self._give_back(delivery, settlement.delay_seconds)
+            self._give_up(delivery, settlement)
 
     def _go_on_after(self, delivery: Delivery) -> None:
         behind = self._behind.get(delivery.message.ordering_key)
@@ -216,9 +231,23 @@ class SubscriptionPull:
         elif behind is not None:
             del self._behind[delivery.message.ordering_key]
 
-    def _give_back(self, delivery: Delivery, delay_seconds: float = 0.0) -> None:
-        """With all that wait behind it: they would otherwise come before it."""
-        for one in (delivery, *self._behind.pop(delivery.message.ordering_key, ())):
+    def _give_up(self, delivery: Delivery, settlement: Settlement) -> None:
+        """The broker has it again, and hears why. With all that wait behind it: they would otherwise come before it."""
+        outcome = settlement.outcome
+        if settlement.rejects and isinstance(outcome, Poisoned):
+            self._leases.reject(delivery, outcome.reason, outcome.error)
+        elif isinstance(outcome, Poisoned | Retry):
+            self._leases.nack(delivery, settlement.delay_seconds, outcome.reason, outcome.error)
+        else:
+            self._leases.nack(delivery, settlement.delay_seconds)
+        self._give_back_behind(delivery, settlement.delay_seconds)
+
+    def _give_back(self, delivery: Delivery, delay_seconds: float) -> None:
+        self._leases.nack(delivery, delay_seconds)
+        self._give_back_behind(delivery, delay_seconds)
+
+    def _give_back_behind(self, delivery: Delivery, delay_seconds: float) -> None:
+        for one in self._behind.pop(delivery.message.ordering_key, ()):
             self._leases.nack(one, delay_seconds)
 
     # Stopping.

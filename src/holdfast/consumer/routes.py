@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from holdfast.consumer.event import Event
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery
-from holdfast.model.names import short_id
+from holdfast.model.names import original_subscription, short_id
 
 UNROUTABLE = "UNROUTABLE"
 
@@ -71,8 +71,10 @@ class Routes:
             yield self._only_topic
 
     def _named_by_subscription(self, subscription: str) -> str:
-        topics = self._subscription_topics
-        return topics.get(subscription) or topics.get(short_id(subscription)) or ""
+        topics, name = self._subscription_topics, original_subscription(subscription)
+        return next(
+            (topic for one in (subscription, name) if (topic := topics.get(one) or topics.get(short_id(one)))), ""
+        )
 
     def _guessed_by_shape(self, event: Event) -> str:
         service = event.data.get("service")

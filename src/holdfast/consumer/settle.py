@@ -52,6 +52,11 @@ class Settlement:
     def acks(self) -> bool:
         return self.status == 200
 
+    @property
+    def rejects(self) -> bool:
+        """The broker is told to dead-letter it, and not to send it again."""
+        return isinstance(self.outcome, Poisoned) and self.status in (400, 422)
+
 
 def must_be_recorded(outcome: Outcome, way: Way, *, has_policy: bool, has_topic: bool) -> bool:
     """Whether the message is acked once it is in other safe hands. Else the broker keeps it: it sends it again, and
@@ -125,21 +130,25 @@ def push_answer(settlement: Settlement, message_id: str) -> PushAnswer:
             return PushAnswer(settlement.status, {**body, "document": outcome.document})
         case Poisoned():
             details = {"reason": outcome.reason, "error": outcome.error}
-            headers = poison_headers(outcome) if settlement.status in (400, 422) else error_header(outcome.error)
+            headers = poison_headers(outcome) if settlement.rejects else error_header(outcome.error)
             return PushAnswer(settlement.status, {**body, **details}, headers)
         case Retry():
-            headers = error_header(outcome.error) | _retry_after(outcome.retry_after)
-            return PushAnswer(settlement.status, {**body, "error": outcome.error}, headers)
+            details = {"reason": outcome.reason, "error": outcome.error}
+            headers = failure_headers(outcome.reason, outcome.error) | _retry_after(outcome.retry_after)
+            return PushAnswer(settlement.status, {**body, **details}, headers)
         case _:
             assert_never(outcome)
 
 
 def poison_headers(outcome: Poisoned) -> dict[str, str]:
+    return {push_headers.DEAD_LETTER: "now", **failure_headers(outcome.reason, outcome.error)}
+
+
+def failure_headers(reason: str, error: str) -> dict[str, str]:
     """Percent-encoded: both texts may hold anything, and a header only some of ASCII."""
     return {
-        push_headers.DEAD_LETTER: "now",
-        push_headers.FAILURE_REASON: quote(outcome.reason[:LONGEST_REASON], safe="", errors="replace"),
-        **error_header(outcome.error),
+        push_headers.FAILURE_REASON: quote(reason[:LONGEST_REASON], safe="", errors="replace"),
+        **error_header(error),
     }
 
 

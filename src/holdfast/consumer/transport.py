@@ -58,9 +58,16 @@ class Transport(Protocol):
         under exactly-once delivery can an ack come too late."""
         ...
 
-    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
+    async def nack(
+        self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0, *, reason: str = "", error: str = ""
+    ) -> None:
         """They come again: not before the delay is over, 600 seconds at most. Nothing happens to those that were
-        settled before."""
+        settled before. A broker of ours puts the last reason and error on the dead letter, should there be one."""
+        ...
+
+    async def reject(self, deliveries: Sequence[Delivery], reason: str, error: str) -> None:
+        """They will never succeed. A broker of ours dead-letters them at once, where there is a dead-letter policy;
+        elsewhere this is a nack."""
         ...
 
     async def extend(self, deliveries: Sequence[Delivery], seconds: int) -> None:

@@ -15,6 +15,7 @@ from holdfast.model.names import (
     DESK_SUFFIX,
     check_subscription,
     check_topic,
+    original_subscription,
     project_of,
     short_id,
     topic_path,
@@ -67,7 +68,9 @@ def _subscription(desk: str, told: Mapping[str, str]) -> str:
     project = told.get(dead_letter_attributes.SOURCE_SUBSCRIPTION_PROJECT) or _project_of(desk)
     told_id = told.get(dead_letter_attributes.SOURCE_SUBSCRIPTION, "")
     path = f"projects/{project}/subscriptions/{told_id}"
-    return path if _passes(check_subscription, path) else storable(desk).removesuffix(DESK_SUFFIX)
+    failed = path if _passes(check_subscription, path) else storable(desk).removesuffix(DESK_SUFFIX)
+    # What fails again after it was sent through "<id>.replay" failed in "<id>".
+    return original_subscription(failed)
 
 
 def _source_topic(desk: str, told: Mapping[str, str]) -> str:

@@ -50,6 +50,10 @@ def replay_subscription(subscription: str) -> str:
     return subscription + REPLAY_SUFFIX
 
 
+def is_replay(subscription: str) -> bool:
+    return subscription.endswith(REPLAY_SUFFIX)
+
+
 def original_subscription(subscription: str) -> str:
     """Of "<id>.replay" it is "<id>", of any other itself. A full path or a short id, and so is what it gives."""
     return subscription.removesuffix(REPLAY_SUFFIX)

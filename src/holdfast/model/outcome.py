@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.model.failure_reasons import TRANSIENT_ERROR
+
 
 @dataclass(frozen=True, slots=True)
 class Applied:
@@ -44,13 +46,15 @@ class Poisoned:
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Nothing changed; the same message may succeed later. `misconfigured` means not before an operator acts, and
-    `by_store` that it is the document store which needs that. `overloaded` means it was turned away unread."""
+    `by_store` that it is the document store which needs that. `overloaded` means it was turned away unread. `reason` is
+    what the desk groups by, should the attempts run out."""
 
     error: str
     retry_after: float | None = None
     misconfigured: bool = False
     overloaded: bool = False
     by_store: bool = False
+    reason: str = TRANSIENT_ERROR
     name = "retry"
 
 

@@ -10,6 +10,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import grpc
@@ -25,6 +26,7 @@ from holdfast.backoff import backoff_seconds
 from holdfast.broker.wire import encode
 from holdfast.broker.wire_resources import subscription_to_pb
 from holdfast.clock import NANOSECONDS
+from holdfast.consumer.settle import failure_headers
 from holdfast.model import push_headers
 from holdfast.model.fate import Fate
 from holdfast.model.message import Delivery, Message
@@ -192,24 +194,37 @@ class GoogleTransport:
             await asyncio.sleep(backoff_seconds(SHORTEST_ACK_PAUSE_SECONDS, LONGEST_ACK_PAUSE_SECONDS, attempt))
         raise errors.StorageUnavailable(f"the broker could not take {len(ack_ids)} acks")
 
-    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
-        await self._modify(deliveries, whole_seconds(delay_seconds))
+    async def nack(
+        self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0, *, reason: str = "", error: str = ""
+    ) -> None:
+        told = failure_headers(reason, error) if reason or error else {}
+        await self._modify(deliveries, whole_seconds(delay_seconds), told)
+
+    async def reject(self, deliveries: Sequence[Delivery], reason: str, error: str) -> None:
+        await self._modify(deliveries, 0, {push_headers.DEAD_LETTER: "now", **failure_headers(reason, error)})
 
     async def extend(self, deliveries: Sequence[Delivery], seconds: int) -> None:
         await self._modify(deliveries, seconds)
 
-    async def _modify(self, deliveries: Sequence[Delivery], seconds: int) -> None:
+    async def _modify(
+        self, deliveries: Sequence[Delivery], seconds: int, told: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """`told` goes as metadata, which only a broker of ours reads."""
+        metadata = [(name.lower(), value) for name, value in told.items()]
         for subscription, ack_ids in requests_for(deliveries):
             request = _ModifyAckDeadlineRequest(
                 subscription=subscription, ack_ids=ack_ids, ack_deadline_seconds=seconds
             )
             # They are over, which is what a nack wants and an extension cannot help; or they will be, by themselves.
             with suppress(AckIdsFailed):
-                await self._called(self._modify_ack_deadline, request)
+                await self._called(self._modify_ack_deadline, request, metadata=metadata)
 
-    async def _called(self, method: Any, request: Any, seconds: float | None = None) -> Any:
+    async def _called(
+        self, method: Any, request: Any, seconds: float | None = None, metadata: Sequence[tuple[str, str]] = ()
+    ) -> Any:
         timeout = CALL_SECONDS if seconds is None else seconds
-        return await translated(method(request, timeout=timeout, metadata=_routing(request.subscription)))
+        metadata = (*_routing(request.subscription), *metadata)
+        return await translated(method(request, timeout=timeout, metadata=metadata))
 
     async def close(self) -> None:
         await self._outlet.close()

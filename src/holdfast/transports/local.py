@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
-from holdfast.broker.leases import Lease
+from holdfast.broker.leases import NACKED, Failure, Lease
 from holdfast.broker.service import Broker
 from holdfast.broker.streams import Batch, Properties, PullStream
 from holdfast.broker.wire import decode, encode
+from holdfast.consumer.settle import LONGEST_ERROR, LONGEST_REASON
 from holdfast.errors import AlreadyExists, NotFound, StaleAckIds, StorageUnavailable
 from holdfast.model.fate import Fate
 from holdfast.model.message import Delivery, Message
@@ -88,16 +90,21 @@ class LocalTransport:
         if stale:
             raise StaleAckIds(stale)
 
-    async def nack(self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0) -> None:
-        self._modify(deliveries, whole_seconds(delay_seconds))
+    async def nack(
+        self, deliveries: Sequence[Delivery], delay_seconds: float = 0.0, *, reason: str = "", error: str = ""
+    ) -> None:
+        self._modify(deliveries, whole_seconds(delay_seconds), _failure(reason, error))
+
+    async def reject(self, deliveries: Sequence[Delivery], reason: str, error: str) -> None:
+        self._modify(deliveries, 0, replace(_failure(reason, error), dead_letter_now=True))
 
     async def extend(self, deliveries: Sequence[Delivery], seconds: int) -> None:
         self._modify(deliveries, seconds)
 
-    def _modify(self, deliveries: Sequence[Delivery], seconds: int) -> None:
+    def _modify(self, deliveries: Sequence[Delivery], seconds: int, failure: Failure | None = None) -> None:
         for subscription, ack_ids in ack_ids_by_subscription(deliveries).items():
             with suppress(StaleAckIds):  # they are over, which is what a nack wants and an extension cannot help
-                self._broker.modify_ack_deadline(subscription, ack_ids, seconds)
+                self._broker.modify_ack_deadline(subscription, ack_ids, seconds, failure)
 
     async def close(self) -> None:
         """The broker is its owner's to close."""
@@ -120,6 +127,10 @@ class LocalStream:
                     self.ordered = ordered
                 case None:
                     raise StorageUnavailable("the broker ended the stream")
+
+
+def _failure(reason: str, error: str) -> Failure:
+    return replace(NACKED, reason=reason[:LONGEST_REASON], error=error[:LONGEST_ERROR] or NACKED.error)
 
 
 def _deliveries(subscription: Subscription, leases: Sequence[Lease]) -> list[Delivery]:

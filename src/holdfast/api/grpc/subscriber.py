@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from google.protobuf.empty_pb2 import Empty
@@ -12,9 +12,10 @@ from google.pubsub_v1.types import pubsub
 from holdfast.api.grpc.methods import Method, StreamMethod
 from holdfast.api.grpc.paging import page_of
 from holdfast.broker import limits
-from holdfast.broker.leases import Lease
+from holdfast.broker.leases import NACKED, Lease
 from holdfast.broker.service import Broker
 from holdfast.broker.streams import Batch, Confirmation, Properties, PullStream, ToSend
+from holdfast.broker.told import failure_told
 from holdfast.broker.wire import received_message
 from holdfast.broker.wire_resources import (
     PbSubscription,
@@ -54,7 +55,7 @@ class Subscriber:
             "ModifyPushConfig": Method(pubsub.ModifyPushConfigRequest.pb(), self.modify_push_config),
             "Pull": Method(pubsub.PullRequest.pb(), self.pull),
             "Acknowledge": Method(pubsub.AcknowledgeRequest.pb(), self.acknowledge),
-            "ModifyAckDeadline": Method(pubsub.ModifyAckDeadlineRequest.pb(), self.modify_ack_deadline),
+            "ModifyAckDeadline": Method(pubsub.ModifyAckDeadlineRequest.pb(), self.modify_ack_deadline, headers=True),
             "CreateSnapshot": Method(pubsub.CreateSnapshotRequest.pb(), self.create_snapshot),
             "GetSnapshot": Method(pubsub.GetSnapshotRequest.pb(), self.get_snapshot),
             "ListSnapshots": Method(pubsub.ListSnapshotsRequest.pb(), self.list_snapshots),
@@ -115,8 +116,11 @@ class Subscriber:
         await self._broker.acknowledge(request.subscription, request.ack_ids)
         return Empty()
 
-    async def modify_ack_deadline(self, request: Any) -> Any:
-        self._broker.modify_ack_deadline(request.subscription, request.ack_ids, request.ack_deadline_seconds)
+    async def modify_ack_deadline(self, request: Any, headers: Mapping[str, str]) -> Any:
+        """With headers of ours it is a nack that says why; one that is put off may say it too."""
+        failure = failure_told(headers, NACKED) if headers else None
+        seconds = request.ack_deadline_seconds
+        self._broker.modify_ack_deadline(request.subscription, request.ack_ids, seconds, failure)
         return Empty()
 
     # Snapshots.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from urllib.parse import unquote
 
 from holdfast.broker.leases import Failure
-from holdfast.model import push_headers
-from holdfast.outgoing.answers import Answer, NoAnswer, printable
+from holdfast.broker.told import failure_told
+from holdfast.outgoing.answers import Answer, NoAnswer
 
 # The statuses that Cloud Pub/Sub takes as an acknowledgement.
 ACKNOWLEDGED = frozenset({102, 200, 201, 202, 204})
@@ -18,9 +16,6 @@ ABOUT_THE_MESSAGE = frozenset({400, 409, 413, 415, 422})
 
 # Pub/Sub's longest backoff; no endpoint can put a message off for longer.
 LONGEST_RETRY_AFTER_SECONDS = 600.0
-
-# What an endpoint may say of a failure; the dead-letter attribute holds 1,024 bytes.
-LONGEST_ERROR = 1024
 
 STOPPED = Failure(error="the broker stopped before an answer came", status="stopped")
 
@@ -58,19 +53,8 @@ def failure_of(result: Answer | NoAnswer, *, strict: bool, now_ns: int) -> Failu
     told = f"the endpoint answered {result.status}"
     if strict:
         return Failure(error=told, status=str(result.status))
-    headers = result.headers
-    return Failure(
-        error=_told(headers, push_headers.ERROR) or told,
-        status=str(result.status),
-        reason=_told(headers, push_headers.FAILURE_REASON),
-        dead_letter_now=headers.get(push_headers.DEAD_LETTER.lower(), "").lower() == "now",
-        retry_after_seconds=_retry_after(headers.get("retry-after", ""), headers.get("date", ""), now_ns),
-    )
-
-
-def _told(headers: Mapping[str, str], name: str) -> str:
-    """Percent-encoded. Cut first: decoding costs, and the text is the endpoint's to choose."""
-    return printable(unquote(headers.get(name.lower(), "")[: 3 * LONGEST_ERROR]), LONGEST_ERROR)
+    retry_after_seconds = _retry_after(result.headers.get("retry-after", ""), result.headers.get("date", ""), now_ns)
+    return failure_told(result.headers, Failure(error=told, status=str(result.status)), retry_after_seconds)
 
 
 def _retry_after(value: str, date: str, now_ns: int) -> float | None:

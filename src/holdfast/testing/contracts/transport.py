@@ -18,6 +18,8 @@ import pytest
 from holdfast.clock import NANOSECONDS
 from holdfast.consumer.transport import Stream, Transport
 from holdfast.errors import BadInput, NotFound, StaleAckIds
+from holdfast.model.dead_letter_attributes import ERROR, FAILURE_REASON
+from holdfast.model.dead_letter_attributes import SOURCE_DELIVERY_COUNT as DELIVERY_COUNT
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import DeadLetterPolicy, RetryPolicy, Subscription
 
@@ -72,6 +74,9 @@ class TransportContract:
 
     # What a stream gave is free for others soon after its end, unless it was extended.
     frees_what_ended_streams_held = True
+
+    # What a consumer says of a failed delivery is heard: "never", and why.
+    hears_why = True
 
     # A subscription with exactly-once delivery says when an ack came too late.
     refuses_late_acks = True
@@ -301,6 +306,50 @@ class TransportContract:
             attempts.append(delivery.attempt)
             await transport.nack([delivery])
         assert attempts == ([1, 2, 3, 4] if self.counts_attempts else [0, 0, 0, 0])
+
+    async def test_what_is_rejected_is_a_dead_letter_at_once_and_says_why(
+        self, transport: Transport, names: Names
+    ) -> None:
+        reader = await self.make_dead_letters(transport, names)
+        await transport.publish(names.topic, Message(b"x", {"a": "b"}))
+        deliveries = await receive(transport, names, 1)
+        await transport.reject(deliveries, "NO_PRICE", "price: is missing, naïvely\n" + "x" * 1000)
+        await transport.reject([], "NONE", "none")
+        if not self.hears_why:
+            [again] = await receive(transport, names, 1)
+            assert again.attempt == (2 if self.counts_attempts else 0)
+            return
+        [dead] = await transport.receive(reader, 1, PATIENCE_SECONDS)
+        told = dead.message.attributes
+        assert (told["a"], told[FAILURE_REASON], told[DELIVERY_COUNT]) == ("b", "NO_PRICE", "1")
+        assert told[ERROR].startswith("price: is missing, naïvely")
+        await nothing_comes(transport, names)
+
+    @pytest.mark.parametrize("delay", [0.0, 1.0])
+    async def test_a_dead_letter_whose_attempts_ran_out_says_the_last_reason(
+        self, transport: Transport, names: Names, delay: float
+    ) -> None:
+        if not self.hears_why:
+            pytest.skip("this broker does not hear it")
+        reader = await self.make_dead_letters(transport, names)
+        await transport.publish(names.topic, Message(b"x"))
+        for _ in range(4):
+            await transport.nack(await receive(transport, names, 1), reason="EARLIER")
+        deliveries = await receive(transport, names, 1)
+        await transport.nack(deliveries, delay, reason="DATABASE_CONNECTION_ERROR", error="no answer")
+        [dead] = await transport.receive(reader, 1, PATIENCE_SECONDS)
+        told = dead.message.attributes
+        assert (told[FAILURE_REASON], told[ERROR]) == ("DATABASE_CONNECTION_ERROR", "no answer")
+
+    async def make_dead_letters(self, transport: Transport, names: Names) -> str:
+        """Gives the subscription that reads them."""
+        policy = DeadLetterPolicy(names.other_topic("dead"), 5)
+        reader = Subscription(names.subscription.name + "-dead", policy.topic)
+        for topic in (names.topic, policy.topic):
+            await transport.ensure_topic(topic)
+        await transport.ensure_subscription(reader)
+        await transport.ensure_subscription(replace(names.subscription, dead_letter=policy, retry=RetryPolicy(0, 0)))
+        return reader.name
 
     async def test_attempts_are_not_told_without_a_dead_letter_policy(self, transport: Transport, ready: Names) -> None:
         await transport.publish(ready.topic, Message(b"x"))
