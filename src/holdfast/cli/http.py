@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 from urllib.parse import quote
 
@@ -19,6 +20,7 @@ LONG_TIMEOUT_SECONDS = 120
 
 NDJSON = "application/x-ndjson"
 
+Loads = Callable[[str], Any]
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -40,12 +42,13 @@ async def request(
     *,
     body: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
+    loads: Loads = json.loads,
 ) -> Any:
     """What it answers as JSON; its refusal becomes an error in its own words. `path` is not encoded. Numbers of the
     body may be exact."""
     timeout = aiohttp.ClientTimeout(total=LONG_TIMEOUT_SECONDS)
     async with aiohttp.ClientSession(timeout=timeout, json_serialize=dump_exact_json) as session:
-        return await _request_with(session, method, url, path, pairs, json=body, headers=headers)
+        return await _request_with(session, method, url, path, pairs, loads, json=body, headers=headers)
 
 
 async def lines(
@@ -86,11 +89,17 @@ async def _lines_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 
 
 async def _request_with(
-    session: aiohttp.ClientSession, method: str, url: str, path: str, pairs: Pairs, **more: Any
+    session: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    path: str,
+    pairs: Pairs,
+    loads: Loads = json.loads,
+    **more: Any,
 ) -> Any:
     with _errors_of(url):
         async with session.request(method, url.rstrip("/") + quote(path), params=pairs, **more) as response:
-            body = await response.json(content_type=None)
+            body = await response.json(content_type=None, loads=loads)
     return answered(response.status, body)
 
 

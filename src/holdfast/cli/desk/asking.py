@@ -14,7 +14,7 @@ from typing import IO, Any
 import click
 
 from holdfast.api.http import in_process
-from holdfast.cli.http import Pairs, answered, lines, request
+from holdfast.cli.http import Loads, Pairs, answered, lines, request
 from holdfast.cli.options import config_option, settings_from
 from holdfast.errors import BadInput
 from holdfast.settings import Settings
@@ -43,15 +43,15 @@ class Reader:
     settings: Settings
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def get(self, path: str, pairs: Pairs = ()) -> Any:
+    def get(self, path: str, pairs: Pairs = (), loads: Loads = json.loads) -> Any:
         if self.url:
-            return asyncio.run(request("GET", self.url, path, pairs, headers=self.headers))
-        return asyncio.run(self._read(path, pairs))
+            return asyncio.run(request("GET", self.url, path, pairs, headers=self.headers, loads=loads))
+        return asyncio.run(self._read(path, pairs, loads))
 
-    async def _read(self, path: str, pairs: Pairs) -> Any:
+    async def _read(self, path: str, pairs: Pairs, loads: Loads) -> Any:
         async with reading_routes(self.settings) as routes:
             status, body = await in_process.get(routes, path, pairs, {})
-        return answered(status, json.loads(body))
+        return answered(status, loads(body.decode()))
 
     def pages(self, path: str, pairs: Pairs, name: str, limit: int) -> list[dict[str, Any]]:
         """The first `limit` rows of a list."""
@@ -107,8 +107,11 @@ class Sender:
     def get(self, path: str, pairs: Pairs = ()) -> Any:
         return asyncio.run(request("GET", self.url, path, pairs, headers=self.headers))
 
-    def post(self, path: str, body: Mapping[str, Any] | None = None, pairs: Pairs = ()) -> Any:
-        return asyncio.run(request("POST", self.url, path, pairs, body=body or {}, headers=self.headers))
+    def post(
+        self, path: str, body: Mapping[str, Any] | None = None, pairs: Pairs = (), loads: Loads = json.loads
+    ) -> Any:
+        posting = request("POST", self.url, path, pairs, body=body or {}, headers=self.headers, loads=loads)
+        return asyncio.run(posting)
 
     def lines(
         self, method: str, path: str, pairs: Pairs = (), body: Mapping[str, Any] | IO[bytes] | None = None

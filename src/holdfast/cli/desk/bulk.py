@@ -14,6 +14,7 @@ from holdfast.cli.desk.selecting import selection_options
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_table
 from holdfast.errors import FailedPrecondition
+from holdfast.model.exact_json import plain
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 preview_option = click.option("--preview", is_flag=True, help="Only tell what would be done.")
@@ -35,17 +36,17 @@ def patch(
 ) -> None:
     """Edit all failed messages that the options select: a preview first, then the very same."""
     body = {"selection": selection, **change_of(**change)}
-    seen = result_of(desk.lines("POST", f"{PATH}:patch", body=body | {"preview": True}), "looking")
-    if preview:
-        _print_preview(seen, as_json)
-        return
-    if not as_json:
-        _print_preview(seen, as_json)
-    if not seen["wouldChange"]:
+    exact = result_of(desk.lines("POST", f"{PATH}:patch", body=body | {"preview": True}), "looking")
+    seen = plain(exact)
+    if as_json and preview:
+        print_json(seen)
+    elif not as_json:
+        _print_preview(seen, exact["samples"])
+    if preview or not seen["wouldChange"]:
         return
     confirm(f"Edit {seen['wouldChange']} of {seen['matched']}?", yes)
     applying = body | {"preview": False, "digest": seen["digest"], "comment": comment}
-    applied = result_of(desk.lines("POST", f"{PATH}:patch", body=applying), "editing")
+    applied = plain(result_of(desk.lines("POST", f"{PATH}:patch", body=applying), "editing"))
     if as_json:
         print_json(applied)
         return
@@ -53,10 +54,8 @@ def patch(
     _print_reasons("left out", applied["leftOut"])
 
 
-def _print_preview(preview: Mapping[str, Any], as_json: bool) -> None:
-    if as_json:
-        print_json(preview)
-        return
+def _print_preview(preview: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> None:
+    """`samples` with exact numbers."""
     click.echo(
         f"{preview['matched']} selected: {preview['wouldChange']} would change, {preview['unchanged']} are so already"
     )
@@ -66,8 +65,8 @@ def _print_preview(preview: Mapping[str, Any], as_json: bool) -> None:
         click.echo(f"{check}: {count} of {validation['checked']} would pass")
     _print_reasons("would not pass", validation["complaints"])
     _print_reasons("not asked", validation["skipped"])
-    for sample in preview["samples"]:
-        click.echo(f"\nfailure {sample['id']}, for example:")
+    for sample in samples:
+        click.echo(f"\nfailure {plain(sample['id'])}, for example:")
         print_differences(sample["differences"])
         if any(finding["complaints"] for finding in sample["findings"]):
             print_findings(sample["findings"])
@@ -153,5 +152,9 @@ def _print_meant(meant: Mapping[str, Any], as_json: bool) -> None:
 
 def confirm(question: str, yes: bool) -> None:
     """A script says --yes: without anybody to ask, nothing is done."""
-    if not yes and not click.confirm(question, err=True):
-        raise FailedPrecondition("nothing was done")
+    try:
+        if yes or click.confirm(question, err=True):
+            return
+    except click.Abort:
+        raise FailedPrecondition("nothing was done: where nobody can be asked, say --yes") from None
+    raise FailedPrecondition("nothing was done")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
@@ -13,8 +12,8 @@ from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_table
 from holdfast.deadletter.edits.document import raw_payload
 from holdfast.deadletter.selection import path_parts
-from holdfast.errors import BadInput
-from holdfast.model.exact_json import parse_exact_json
+from holdfast.errors import BadInput, FailedPrecondition
+from holdfast.model.exact_json import dump_exact_json, load_exact_json, parse_exact_json, plain
 from holdfast.model.json_pointer import format_pointer
 
 PATH = "/api/v1/failures"
@@ -118,12 +117,13 @@ def edit(
     if data is not None:
         others["content"] = raw_payload(data.read())
     body = change_of(**change, **others) | {"comment": comment} | ({} if version is None else {"version": version})
-    edited = desk.post(f"{PATH}/{failure_id}:edit", body)
+    edited = desk.post(f"{PATH}/{failure_id}:edit", body, loads=load_exact_json)
     if as_json:
-        print_json(edited)
+        print_json(plain(edited))
         return
     print_differences(edited["differences"])
-    click.echo(f"\nrevision {edited['revision']} of failure {failure_id}, version {edited['version']}")
+    told = plain(edited)
+    click.echo(f"\nrevision {told['revision']} of failure {failure_id}, version {told['version']}")
     print_findings(edited["findings"])
 
 
@@ -152,9 +152,9 @@ def revisions(reader: Reader, failure_id: int, as_json: bool) -> None:
 def diff(reader: Reader, failure_id: int, old: int | None, new: int | None, as_json: bool) -> None:
     """Show what differs between revision A (the original) and revision B (the newest)."""
     pairs = [(name, str(number)) for name, number in (("from", old), ("to", new)) if number is not None]
-    found = reader.get(f"{PATH}/{failure_id}/diff", pairs)
+    found = reader.get(f"{PATH}/{failure_id}/diff", pairs, load_exact_json)
     if as_json:
-        print_json(found)
+        print_json(plain(found))
     else:
         print_differences(found["differences"])
 
@@ -172,7 +172,7 @@ def validate(desk: Sender, failure_id: int, revision: int | None, as_json: bool)
     else:
         print_findings(found["findings"])
     if not found["ok"]:
-        raise click.exceptions.Exit(1)
+        raise FailedPrecondition(f"failure {failure_id} would not pass")
 
 
 # Shown.
@@ -187,7 +187,7 @@ def print_differences(differences: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _cell(difference: Mapping[str, Any], name: str) -> str:
-    return json.dumps(difference[name], ensure_ascii=False) if name in difference else ""
+    return dump_exact_json(difference[name]) if name in difference else ""
 
 
 def print_findings(findings: Sequence[Mapping[str, Any]]) -> None:

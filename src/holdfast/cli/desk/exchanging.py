@@ -16,6 +16,8 @@ from holdfast.cli.desk.selecting import selection_options
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_table
 from holdfast.deadletter.selecting import query_from_form
+from holdfast.errors import HoldfastError
+from holdfast.model.exact_json import plain
 
 
 @click.command("export")
@@ -45,7 +47,7 @@ def import_failures(desk: Sender, file: IO[bytes], as_json: bool) -> None:
 
     What is there already stays as it is. A line that is wrong is told, and all others are taken in.
     """
-    imported = result_of(desk.lines("POST", f"{PATH}:import", body=file), "importing")
+    imported = plain(result_of(desk.lines("POST", f"{PATH}:import", body=file), "importing"))
     if as_json:
         print_json(imported)
     else:
@@ -53,4 +55,4 @@ def import_failures(desk: Sender, file: IO[bytes], as_json: bool) -> None:
         if imported["errors"]:
             print_table(("line", "error"), [(one["line"], one["error"]) for one in imported["errors"]])
     if imported["refused"]:
-        raise click.exceptions.Exit(1)
+        raise HoldfastError(f"{imported['refused']} of {imported['lines']} lines were refused")

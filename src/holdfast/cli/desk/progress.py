@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,20 +11,21 @@ import click
 
 from holdfast.cli.http import answered
 from holdfast.errors import HoldfastError
+from holdfast.model.exact_json import load_exact_json, plain
 
 
 def result_of(lines: AsyncIterator[bytes], what: str) -> Any:
-    """`what` is being done. Progress goes to standard error, and only where somebody looks at it."""
+    """With exact numbers. Progress goes to standard error, where somebody looks at it: `what` is being done."""
     return asyncio.run(_result_of(lines, what))
 
 
 async def _result_of(lines: AsyncIterator[bytes], what: str) -> Any:
     async for line in lines:
-        told = json.loads(line)
+        told = load_exact_json(line)
         if "progress" in told:
-            _show(what, told["progress"])
+            _show(what, plain(told["progress"]))
         elif "error" in told:
-            answered(told["error"]["code"], told)
+            answered(plain(told)["error"]["code"], told)
         else:
             _show_end()
             return told["result"]
