@@ -48,9 +48,9 @@ class Keeping:
         """`confirm` is how many the caller expects to be erased: those under legal hold stay. Conflict when it would
         be another number; then nothing is erased."""
         redaction.check_selection(selection)
-        action = self._action(actor, "erase", selection, count=confirm)
-        return await self._store.erase(selection, action, confirm)
+        return await self._store.erase(selection, self._action(actor, "erase", selection), confirm)
 
-    def _action(self, actor: str, verb: str, selection: Selection, **details: int) -> Action:
-        told = {"selection": selection_in_audit(selection), **details}
+    def _action(self, actor: str, verb: str, selection: Selection) -> Action:
+        """The store adds how many there were."""
+        told = {"selection": selection_in_audit(selection)}
         return Action(actor, f"failures.{verb}", "failures", told, self._clock.now_ns())

@@ -7,7 +7,7 @@ from holdfast.clock import Clock
 from holdfast.deadletter.audit import Action
 from holdfast.deadletter.dead_letter import UNKNOWN_TOPIC
 from holdfast.deadletter.edits.changes import Parts
-from holdfast.deadletter.edits.document import payload_document
+from holdfast.deadletter.edits.document import raw_payload
 from holdfast.deadletter.edits.editing import Editing
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.sending import Sending
@@ -74,7 +74,7 @@ class ManualReplay:
         redaction = await self._sight.of(person.reveal_token, person.actor, f"failures/{failure.id}")
         edited = await self._editing.edit(
             failure.id,
-            Parts(payload_document(data)),
+            Parts(raw_payload(data)),
             redaction,
             actor=person.actor,
             comment="replayed by hand",

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from holdfast.deadletter.edits.document import document_of
-from holdfast.deadletter.selection import Selection
+from holdfast.deadletter.selection import Selection, path_parts
 from holdfast.errors import BadInput, PermissionDenied, SettingError
 from holdfast.model.exact_json import Number
 from holdfast.model.failed_message import CUT_MARK, Content
@@ -60,7 +60,7 @@ def parse_rule(text: str) -> Rule:
 
 def _payload_path(name: str) -> Path:
     try:
-        return parse_pointer(name) if name.startswith("/") else tuple(name.split(".")) if all(name.split(".")) else ()
+        return parse_pointer(name) if name.startswith("/") else tuple(path_parts(name)) if all(path_parts(name)) else ()
     except ValueError as error:
         raise BadInput("rule", f"{name[:64]!r} {error}") from None
 
@@ -146,7 +146,7 @@ class Redaction:
         for name in wanted.attributes:
             self._check_searched(f"attribute {name[:64]!r}", ("attributes", name))
         for path in wanted.payload:
-            self._check_searched(f"payload field {path[:64]!r}", ("json", *path.split(".")))
+            self._check_searched(f"payload field {path[:64]!r}", ("json", *path_parts(path)))
 
     def _check_searched(self, what: str, path: Path) -> None:
         if any(_may_overlap(rule.steps, path) for rule in self._rules):
@@ -190,7 +190,17 @@ def _may_overlap(steps: Path, path: Path) -> bool:
     """Whether one may be inside of the other, in some document."""
     if not steps or not path or steps[0] == "**":
         return True
-    return steps[0] in ("*", path[0]) and _may_overlap(steps[1:], path[1:])
+    is_same = steps[0] in ("*", path[0]) or (_is_whole(steps[0]) and _is_whole(path[0]))
+    return is_same and _may_overlap(steps[1:], path[1:])
+
+
+def _is_whole(step: str) -> bool:
+    """A place in an array has several names where a database reads them: 1, 01, or -2 from the end."""
+    try:
+        int(step)
+    except ValueError:
+        return False
+    return True
 
 
 def _in_array(document: Any, path: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.clock import NANOSECONDS
 from holdfast.deadletter.dead_letter import UNKNOWN_TOPIC
-from holdfast.deadletter.selection import Selection
+from holdfast.deadletter.selection import Selection, path_parts
 from holdfast.errors import BadInput
 from holdfast.model.failed_message import FailureStatus
 from holdfast.model.names import check_subscription, check_topic, subscription_path, topic_path
@@ -293,7 +293,7 @@ def _string(name: str, value: Any) -> str:
 
 
 def _path(name: str, path: str) -> str:
-    if not all(path.split(".")):
+    if not all(path_parts(path)):
         raise BadInput(name, f"must begin with a path such as order.lines.0.sku, not {path[:64]!r}")
     return path
 

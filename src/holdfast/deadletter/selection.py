@@ -8,6 +8,21 @@ from dataclasses import dataclass, field
 from holdfast.model.failed_message import FailureStatus
 
 
+def path_parts(path: str) -> list[str]:
+    r"""The keys of `order.lines.0.sku`. `\.` is a dot within a key, and `\\` a backslash."""
+    parts, is_escaped = [""], False
+    for character in path:
+        if character == "\\" and not is_escaped:
+            is_escaped = True
+            continue
+        if character == "." and not is_escaped:
+            parts.append("")
+        else:
+            parts[-1] += character
+        is_escaped = False
+    return parts
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """All that is given must hold; empty means any. `subscription` and `topic` are full paths. Times are nanoseconds

@@ -11,12 +11,11 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.consumer.recent import RecentOutcomes
 from holdfast.deadletter.browsing import Browsing
 from holdfast.deadletter.grouping import Grouping
-from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.reporting import Processing, Reporting
-from holdfast.deadletter.sight import Sight
 from holdfast.deadletter.store import DeskStore
 from holdfast.model.outcome import Applied, Duplicate, Stale
 from holdfast.settings import Settings
+from holdfast.wiring.mending import mending_routes, sight_of
 from holdfast.wiring.stores import read_failures
 
 
@@ -27,7 +26,7 @@ def looking_routes(
     somebody in this process knows."""
     project = settings.general.project
     browsing = Browsing(store, clock, project)
-    sight = Sight(Redaction(settings.desk.redact), settings.desk.reveal_token, store, clock)
+    sight = sight_of(store, clock, settings)
     return [
         *failures.routes(browsing, Reporting(store, clock, processing), sight),
         *groups.routes(Grouping(store, clock, project), sight),
@@ -50,6 +49,7 @@ async def reading_routes(settings: Settings) -> AsyncIterator[list[ApiRoute]]:
     """Over the store's own file or database, beside whoever writes to it. What would change something fails."""
     store = await read_failures(settings)
     try:
-        yield looking_routes(store, SystemClock(), settings)
+        clock = SystemClock()
+        yield [*looking_routes(store, clock, settings), *mending_routes(store, clock, settings)]
     finally:
         await store.close()

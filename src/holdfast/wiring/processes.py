@@ -13,15 +13,19 @@ from holdfast.broker.service import Broker
 from holdfast.clock import Clock, SystemClock
 from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.pull import pulling
+from holdfast.consumer.rehearsal import Rehearsal
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.collector import Collector
+from holdfast.deadletter.edits.route_check import RouteCheck
+from holdfast.deadletter.edits.schema_check import SchemaCheck
 from holdfast.deadletter.store import DeskStore
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings
-from holdfast.topology.default import Topology, create_absent, default_topology
+from holdfast.topology.default import Topology, create_absent, default_topology, topics_by_subscription
 from holdfast.transports.google import GoogleTransport
 from holdfast.transports.local import LocalTransport
+from holdfast.transports.schemas import GoogleSchemas, LocalSchemas
 from holdfast.wiring.addresses import address_guard, is_loopback, push_url, reachable, take_broker_ports, take_port
 from holdfast.wiring.broker import pushing, running_broker_part
 from holdfast.wiring.consumer import (
@@ -35,6 +39,7 @@ from holdfast.wiring.consumer import (
 )
 from holdfast.wiring.desk import counted_by, looking_routes
 from holdfast.wiring.lifetimes import background, entered, serving
+from holdfast.wiring.mending import ingest_routes, mending_routes
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
 
@@ -73,7 +78,13 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
-        desk = looking_routes(failures, clock, settings, counted_by(pipeline.recent, clock))
+        schemas = LocalSchemas(part.broker)
+        rehearsal = Rehearsal(app, settings.consumer, topics_by_subscription(settings))
+        desk = [
+            *looking_routes(failures, clock, settings, counted_by(pipeline.recent, clock)),
+            *mending_routes(failures, clock, settings, [SchemaCheck(schemas), RouteCheck(rehearsal)]),
+            *await ingest_routes(failures, clock, settings, transport, schemas),
+        ]
         routes = [*consumer_routes(pipeline, documents, auth), *desk, *part.routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -124,11 +135,14 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         topology = default_topology(settings, PushConfig(push_url(settings, port)))
         if _may_create(settings):
             await create_absent(topology.dead_letters_only(), transport)
-        clock = SystemClock()
         await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
-        await stack.enter_async_context(
-            serving(listener, looking_routes(failures, clock, settings), {"failures": failures.count_by_status})
-        )
+        schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
+        routes = [
+            *looking_routes(failures, clock, settings),
+            *mending_routes(failures, clock, settings, [SchemaCheck(schemas)]),
+            *await ingest_routes(failures, clock, settings, transport, schemas),
+        ]
+        await stack.enter_async_context(serving(listener, routes, {"failures": failures.count_by_status}))
         yield Running(http_port=port)
 
 

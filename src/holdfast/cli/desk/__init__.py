@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.desk import auditing, grouping, looking, statistics
+from holdfast.cli.desk import auditing, bulk, editing, exchanging, grouping, looking, statistics
 
 
 @click.group()
@@ -29,6 +29,16 @@ for _command in (
     grouping.reopen,
     grouping.assign,
     grouping.comment,
+    editing.edit,
+    editing.revisions,
+    editing.diff,
+    editing.validate,
+    bulk.patch,
+    bulk.hold,
+    bulk.release,
+    bulk.erase,
+    exchanging.export_failures,
+    exchanging.import_failures,
 ):
     failures.add_command(_command)
 

@@ -6,16 +6,17 @@ import asyncio
 import functools
 import getpass
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from holdfast.api.http import in_process
-from holdfast.cli.http import Pairs, answered, request
+from holdfast.cli.http import Loads, Pairs, answered, lines, request
 from holdfast.cli.options import config_option, settings_from
+from holdfast.errors import BadInput
 from holdfast.settings import Settings
 from holdfast.wiring.desk import reading_routes
 
@@ -23,6 +24,11 @@ Command = Callable[..., None]
 
 limit_option = click.option(
     "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many."
+)
+
+
+reveal_option = click.option(
+    "--reveal", is_flag=True, help="See what is redacted, by desk.reveal_token. It is written down that you did."
 )
 
 
@@ -35,16 +41,17 @@ class Reader:
 
     url: str | None
     settings: Settings
+    headers: Mapping[str, str] = field(default_factory=dict)
 
-    def get(self, path: str, pairs: Pairs = ()) -> Any:
+    def get(self, path: str, pairs: Pairs = (), loads: Loads = json.loads) -> Any:
         if self.url:
-            return asyncio.run(request("GET", self.url, path, pairs))
-        return asyncio.run(self._read(path, pairs))
+            return asyncio.run(request("GET", self.url, path, pairs, headers=self.headers, loads=loads))
+        return asyncio.run(self._read(path, pairs, loads))
 
-    async def _read(self, path: str, pairs: Pairs) -> Any:
+    async def _read(self, path: str, pairs: Pairs, loads: Loads) -> Any:
         async with reading_routes(self.settings) as routes:
             status, body = await in_process.get(routes, path, pairs, {})
-        return answered(status, json.loads(body))
+        return answered(status, loads(body.decode()))
 
     def pages(self, path: str, pairs: Pairs, name: str, limit: int) -> list[dict[str, Any]]:
         """The first `limit` rows of a list."""
@@ -67,13 +74,22 @@ def reading_options(command: Command) -> Command:
         "--failures", "store", metavar="URL", help="Failure store.  [default: sqlite:///.holdfast/failures.db]"
     )
     @click.option("--url", help="Ask this running desk, such as http://127.0.0.1:8080, instead of its store.")
+    @reveal_option
     @config_option
     @functools.wraps(command)
     def with_reader(
-        *args: Any, data: str | None, store: str | None, url: str | None, config: Path | None, **options: Any
+        *args: Any,
+        data: str | None,
+        store: str | None,
+        url: str | None,
+        reveal: bool,
+        config: Path | None,
+        **options: Any,
     ) -> None:
         settings = settings_from(config, data=data, desk__failures=store)
-        command(*args, reader=Reader(url, settings), **options)
+        if reveal and not url:
+            raise BadInput("--reveal", "a running desk must be asked, with --url: it writes down who has looked")
+        command(*args, reader=Reader(url, settings, _headers(settings, _myself(), reveal)), **options)
 
     return with_reader
 
@@ -86,14 +102,22 @@ class Sender:
     """Talks to a running desk, which is the only one that changes something."""
 
     url: str
-    actor: str
+    headers: Mapping[str, str]
 
     def get(self, path: str, pairs: Pairs = ()) -> Any:
-        return asyncio.run(request("GET", self.url, path, pairs))
+        return asyncio.run(request("GET", self.url, path, pairs, headers=self.headers))
 
-    def post(self, path: str, body: Mapping[str, Any] | None = None, pairs: Pairs = ()) -> Any:
-        headers = {"Holdfast-Actor": self.actor}
-        return asyncio.run(request("POST", self.url, path, pairs, body=body or {}, headers=headers))
+    def post(
+        self, path: str, body: Mapping[str, Any] | None = None, pairs: Pairs = (), loads: Loads = json.loads
+    ) -> Any:
+        posting = request("POST", self.url, path, pairs, body=body or {}, headers=self.headers, loads=loads)
+        return asyncio.run(posting)
+
+    def lines(
+        self, method: str, path: str, pairs: Pairs = (), body: Mapping[str, Any] | IO[bytes] | None = None
+    ) -> AsyncIterator[bytes]:
+        """Of what takes long."""
+        return lines(method, self.url, path, pairs, body=body, headers=self.headers)
 
 
 def acting_options(command: Command) -> Command:
@@ -101,13 +125,25 @@ def acting_options(command: Command) -> Command:
 
     @click.option("--url", help="The running desk.  [default: http.host:http.port, http://127.0.0.1:8080]")
     @click.option("--actor", metavar="NAME", help="Who does it, for the audit trail.  [default: cli:<your user name>]")
+    @reveal_option
     @config_option
     @functools.wraps(command)
-    def with_desk(*args: Any, url: str | None, actor: str | None, config: Path | None, **options: Any) -> None:
+    def with_desk(
+        *args: Any, url: str | None, actor: str | None, reveal: bool, config: Path | None, **options: Any
+    ) -> None:
         settings = settings_from(config)
-        command(*args, desk=Sender(url or _own_url(settings), actor or _myself()), **options)
+        headers = _headers(settings, actor or _myself(), reveal)
+        command(*args, desk=Sender(url or _own_url(settings), headers), **options)
 
     return with_desk
+
+
+def _headers(settings: Settings, actor: str, reveal: bool) -> dict[str, str]:
+    if not reveal:
+        return {"Holdfast-Actor": actor}
+    if not settings.desk.reveal_token:
+        raise BadInput("--reveal", "desk.reveal_token is not set")
+    return {"Holdfast-Actor": actor, "Holdfast-Reveal": settings.desk.reveal_token}
 
 
 def _own_url(settings: Settings) -> str:

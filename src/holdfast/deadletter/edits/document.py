@@ -46,14 +46,24 @@ def payload_document(data: bytes) -> dict[str, Any]:
         return {"data": base64.b64encode(data).decode()}
 
 
+def raw_payload(data: bytes) -> dict[str, Any]:
+    """So that it comes out as just these bytes."""
+    document = payload_document(data)
+    return {"text": data.decode()} if "json" in document else document
+
+
 def content_of(document: Any, before: Content) -> Content:
-    """A payload that says the same keeps its bytes, spaces and all. Raises DoesNotApply."""
+    """JSON that says the same keeps its bytes, spaces and all. Raises DoesNotApply."""
     if not isinstance(document, dict) or not document.keys() <= set(FIELDS):
         raise DoesNotApply(f"a message has nothing but {', '.join(FIELDS)}")
     data = _data(document)
-    if dump_exact_json(payload_document(before.data)) == dump_exact_json(payload_document(data)):
-        data = before.data
+    data = _kept(before.data, data) if "json" in document else data
     return Content(data, _attributes(document), _ordering_key(document))
+
+
+def _kept(before: bytes, data: bytes) -> bytes:
+    is_same = dump_exact_json(payload_document(before)) == dump_exact_json(payload_document(data))
+    return before if is_same else data
 
 
 def _data(document: dict[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ from holdfast.deadletter.replay.plan import Plan, make_plan
 from holdfast.deadletter.replay.runner import ReplayRunner
 from holdfast.deadletter.replay.screening import Screening
 from holdfast.deadletter.replay.shadow import ShadowReport, foreseen_in
-from holdfast.deadletter.selecting import selection_to_json
+from holdfast.deadletter.selecting import selection_in_audit
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
 from holdfast.errors import FailedPrecondition, NotFound
@@ -66,7 +66,7 @@ class Replays:
     async def create(self, selection: Selection, options: Options, actor: str) -> Progress:
         self._check(options)
         now = self._clock.now_ns()
-        told = {"selection": selection_to_json(selection), "options": options_to_json(options)}
+        told = {"selection": selection_in_audit(selection), "options": options_to_json(options)}
         action = Action(actor, "replay.create", "replay", told, now)
         job = Job(selection, options, actor, created_at_ns=now)
         return await self._progress(await self._store.create_job(job, action))
@@ -140,7 +140,7 @@ class Replays:
                 return await self._progress(replace(changed, version=job.version + 1))
 
     def _action(self, actor: str, name: str, job: Job, counts: Mapping[ItemState, int]) -> Action:
-        told: dict[str, Any] = {"selection": selection_to_json(job.selection), "total": job.total}
+        told: dict[str, Any] = {"selection": selection_in_audit(job.selection), "total": job.total}
         told["counts"] = {str(state): count for state, count in counts.items()}
         return Action(actor, name, f"replay/{job.id}", told, self._clock.now_ns())
 
