@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,8 @@ from holdfast.model.timestamps import format_rfc3339
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock
 from holdfast.wiring.desk import looking_routes
-from tests.support.desk import HOUR_NS, NOW_NS, SECOND_NS, SUBSCRIPTION, Api, a_clock, a_failure, open_store, served
+from tests.support.desk import HOUR_NS, NOW_NS, SECOND_NS, SUBSCRIPTION, Api, a_clock, a_failure, served, store
+from tests.support.postgres import database_url, postgres
 
 BILLING = "projects/local/subscriptions/billing"
 
@@ -39,11 +39,7 @@ INJECTIONS = (
 )
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[DeskStore]:
-    opened = await open_store(tmp_path)
-    yield opened
-    await opened.close()
+__all__ = ["database_url", "postgres", "store"]
 
 
 @pytest.fixture
