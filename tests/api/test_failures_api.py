@@ -398,6 +398,17 @@ async def test_loss_is_what_was_erased_unresolved(store: DeskStore) -> None:
     assert report["sla"][0]["met"] is False
 
 
+async def test_reasons_that_somebody_made_up_do_not_flood_an_answer(api: Api, store: DeskStore) -> None:
+    made_up = [a_failure(f"m-{number}", failure_reason=f"R{number:03}") for number in range(150)]
+    await store.record([a_failure("1"), a_failure("2"), *made_up])
+    counts = await api.ok("/failures/counts")
+    assert list(counts["byReason"])[:2] == ["SCHEMA_VALIDATION_ERROR", "R000"]
+    assert counts["byReason"]["(other reasons)"]["permanent_failure"] == 51
+    report = await api.ok("/failures/stats")
+    assert len(report["byReason"]) == 101
+    assert (report["byReason"][0]["count"], report["byReason"][-1]["count"], report["failed"]) == (2, 51, 152)
+
+
 @pytest.mark.parametrize("pairs", [[("since", "soon")], [("since", "")], [("until", "1h")], [("since", "1h")] * 2])
 async def test_statistics_refuse_what_they_do_not_know(api: Api, pairs: Sequence[tuple[str, str]]) -> None:
     assert pairs[0][0] in await api.refused("/failures/stats", *pairs)
