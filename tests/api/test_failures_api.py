@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +21,8 @@ from holdfast.model.timestamps import format_rfc3339
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock
 from holdfast.wiring.desk import looking_routes
-from tests.support.desk import HOUR_NS, NOW_NS, SECOND_NS, SUBSCRIPTION, Api, a_clock, a_failure, open_store, served
+from tests.support.desk import HOUR_NS, NOW_NS, SECOND_NS, SUBSCRIPTION, Api, a_clock, a_failure, served, store
+from tests.support.postgres import database_url, postgres
 
 BILLING = "projects/local/subscriptions/billing"
 
@@ -39,11 +39,7 @@ INJECTIONS = (
 )
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[DeskStore]:
-    opened = await open_store(tmp_path)
-    yield opened
-    await opened.close()
+__all__ = ["database_url", "postgres", "store"]
 
 
 @pytest.fixture
@@ -400,6 +396,17 @@ async def test_loss_is_what_was_erased_unresolved(store: DeskStore) -> None:
     assert report["lost"] == report["processed"]["lost"] == 1
     assert report["lossRate"] == pytest.approx(1 / 98)
     assert report["sla"][0]["met"] is False
+
+
+async def test_reasons_that_somebody_made_up_do_not_flood_an_answer(api: Api, store: DeskStore) -> None:
+    made_up = [a_failure(f"m-{number}", failure_reason=f"R{number:03}") for number in range(150)]
+    await store.record([a_failure("1"), a_failure("2"), *made_up])
+    counts = await api.ok("/failures/counts")
+    assert list(counts["byReason"])[:2] == ["SCHEMA_VALIDATION_ERROR", "R000"]
+    assert counts["byReason"]["(other reasons)"]["permanent_failure"] == 51
+    report = await api.ok("/failures/stats")
+    assert len(report["byReason"]) == 101
+    assert (report["byReason"][0]["count"], report["byReason"][-1]["count"], report["failed"]) == (2, 51, 152)
 
 
 @pytest.mark.parametrize("pairs", [[("since", "soon")], [("since", "")], [("until", "1h")], [("since", "1h")] * 2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,16 +12,13 @@ from holdfast.deadletter.store import DeskStore
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock
 from holdfast.wiring.desk import looking_routes
-from tests.support.desk import HOUR_NS, NOW_NS, SUBSCRIPTION, Api, a_clock, a_failure, open_store, served
+from tests.support.desk import HOUR_NS, NOW_NS, SUBSCRIPTION, Api, a_clock, a_failure, served, store
+from tests.support.postgres import database_url, postgres
 
 GROUP = "/groups/f00d"
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[DeskStore]:
-    opened = await open_store(tmp_path)
-    yield opened
-    await opened.close()
+__all__ = ["database_url", "postgres", "store"]
 
 
 @pytest.fixture

@@ -171,6 +171,8 @@ def test_json_of_failures(stocked: Launcher) -> None:
         "data": base64.b64encode(FAILURES[1].data).decode(),
         "text": FAILURES[1].data.decode(),
         "json": {HOSTILE: HOSTILE},
+        "revisions": [],
+        "lineage": [2],
     }
     assert json.loads(printed(stocked, "failures", "list", "--reason", "NONE_SUCH", "--json")) == {"failures": []}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 import uvicorn
 from starlette.routing import Route
 
@@ -33,8 +34,8 @@ def a_clock() -> ManualClock:
     return ManualClock(NOW_NS)
 
 
-async def open_store(data: Path) -> DeskStore:
-    return await open_failures(load_settings({"data": str(data)}, environ={}))
+async def open_store(data: Path, url: str = "") -> DeskStore:
+    return await open_failures(load_settings({"data": str(data), "desk.failures": url}, environ={}))
 
 
 def a_failure(message_id: str = "m-1", **changes: Any) -> FailedMessage:
@@ -50,6 +51,15 @@ def a_failure(message_id: str = "m-1", **changes: Any) -> FailedMessage:
         "created_at_ns": NOW_NS,
     }
     return FailedMessage(**(told | changes))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DeskStore]:
+    """On each kind of database that there is. The module needs the fixtures of tests/support/postgres.py as well."""
+    url = request.getfixturevalue("database_url") if request.param == "postgres" else ""
+    opened = await open_store(tmp_path, url)
+    yield opened
+    await opened.close()
 
 
 @asynccontextmanager

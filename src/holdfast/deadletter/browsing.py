@@ -12,6 +12,7 @@ from holdfast.deadletter.audit import AuditFilter, AuditPage, Verdict
 from holdfast.deadletter.failures import Page
 from holdfast.deadletter.selecting import Reading, read_time, selection_from_json, selection_from_query
 from holdfast.deadletter.selection import Selection
+from holdfast.deadletter.statistics import bounded_counts
 from holdfast.deadletter.store import DeskStore
 from holdfast.errors import NotFound
 from holdfast.model.failed_message import FailedMessage, FailureStatus, Revision
@@ -72,7 +73,8 @@ class Browsing:
         return await self._store.count_by_status()
 
     async def counts_by_reason(self) -> Mapping[str, Mapping[FailureStatus, int]]:
-        return await self._store.count_by_reason()
+        """The most frequent first."""
+        return bounded_counts(await self._store.count_by_reason())
 
     async def find(self, failure_id: int) -> Found:
         failure = await self._store.get(failure_id)

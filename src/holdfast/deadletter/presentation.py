@@ -15,7 +15,7 @@ from holdfast.deadletter.groups import Comment, Group
 from holdfast.deadletter.payload import read_payload
 from holdfast.deadletter.redaction import HIDDEN, Redaction
 from holdfast.deadletter.reporting import Processed, Promise, Report
-from holdfast.deadletter.statistics import ReasonStatistics
+from holdfast.deadletter.statistics import ReasonStatistics, bounded_reasons
 from holdfast.model.exact_json import dump_exact_json, plain
 from holdfast.model.failed_message import Content, FailedMessage, Revision
 from holdfast.model.json_pointer import format_pointer
@@ -159,7 +159,7 @@ def report_to_json(report: Report) -> dict[str, Any]:
         "until": _time(report.until_ns),
         "failed": report.failed,
         "byStatus": {str(status): count for status, count in statistics.by_status.items()},
-        "byReason": [_reason_to_json(reason, report.failed) for reason in statistics.by_reason],
+        "byReason": [_reason_to_json(reason, report.failed) for reason in bounded_reasons(statistics.by_reason)],
         "retries": {
             "ended": statistics.retried,
             "succeeded": statistics.retry_succeeded,

@@ -37,6 +37,37 @@ class Statistics:
     largest_queue: int
 
 
+# Whoever publishes to a dead-letter topic may write any reason: an answer must not grow with what they think of.
+MOST_REASONS = 100
+OTHER_REASONS = "(other reasons)"
+
+
+def bounded_reasons(reasons: Sequence[ReasonStatistics]) -> Sequence[ReasonStatistics]:
+    """The first ones, and all others as one."""
+    kept, others = reasons[:MOST_REASONS], reasons[MOST_REASONS:]
+    if not others:
+        return kept
+    together = ReasonStatistics(
+        OTHER_REASONS,
+        count=sum(one.count for one in others),
+        recovered=sum(one.recovered for one in others),
+        retries=sum(one.retries for one in others),
+    )
+    return [*kept, together]
+
+
+def bounded_counts(
+    counts: Mapping[str, Mapping[FailureStatus, int]],
+) -> Mapping[str, Mapping[FailureStatus, int]]:
+    """Those of the most frequent reasons, and all others as one."""
+    frequent_first = sorted(counts, key=lambda reason: (-sum(counts[reason].values()), reason))
+    kept = {reason: counts[reason] for reason in frequent_first[:MOST_REASONS]}
+    others = [counts[reason] for reason in frequent_first[MOST_REASONS:]]
+    if not others:
+        return kept
+    return kept | {OTHER_REASONS: {status: sum(one.get(status, 0) for one in others) for status in FailureStatus}}
+
+
 class StatisticsStore(Protocol):
     async def count_by_status(self) -> Mapping[FailureStatus, int]:
         """Of all that is stored, every status named; from counters, whatever their number."""

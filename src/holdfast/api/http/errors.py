@@ -85,11 +85,11 @@ def with_errors(endpoint: Endpoint) -> Endpoint:
 
 def paging(request: Request) -> tuple[int, str]:
     """pageSize (1 to 1000, 100 when absent) and pageToken ("" when absent)."""
-    return _page_size(request.query_params.get("pageSize", "")), request.query_params.get("pageToken", "")
+    return _page_size(request.query_params.get("pageSize")), request.query_params.get("pageToken", "")
 
 
-def _page_size(text: str) -> int:
-    if not text:
+def _page_size(text: str | None) -> int:
+    if text is None:
         return DEFAULT_PAGE_SIZE
     # isdecimal alone also accepts other scripts' digits; the length keeps int() from meeting a huge number.
     if text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= LARGEST_PAGE_SIZE:

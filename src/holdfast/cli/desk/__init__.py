@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.desk import auditing, bulk, editing, exchanging, grouping, looking, statistics
+from holdfast.cli.desk import auditing, bulk, cleaning, editing, exchanging, grouping, looking, statistics
 
 
 @click.group()
@@ -22,6 +22,7 @@ for _command in (
     looking.show,
     looking.count,
     statistics.stats,
+    cleaning.clean_up,
     grouping.groups,
     grouping.group,
     grouping.ack,

@@ -89,7 +89,6 @@ def _count_all(reader: Reader, as_json: bool) -> None:
         print_json(counts)
         return
     rows = [_count_cells(reason, by_status) for reason, by_status in counts["byReason"].items()]
-    rows.sort(key=lambda row: (-int(str(row[-1])), str(row[0])))
     print_table(["reason", *_STATUSES, "total"], [*rows, _count_cells("TOTAL", counts["byStatus"])])
 
 
