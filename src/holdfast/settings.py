@@ -423,6 +423,16 @@ class DeskSettings:
         "succeeded when it is not dead-lettered within this time.",
         check=_between(1, 7 * 86_400),
     )
+    replay_per_second: float = setting(
+        50.0,
+        "Messages that a replay sends in a second, unless it says otherwise. 0: no bound.",
+        check=_between(0, 100_000),
+    )
+    max_generation: int = setting(
+        5,
+        "A message that was sent again and failed so often is not sent by replays any more.",
+        check=_between(1, 1000),
+    )
     redact: Sequence[str] = setting(
         Texts(),
         "What nobody sees without `reveal_token`, as a list of rules (in the environment separated by commas): "

@@ -36,6 +36,7 @@ from holdfast.wiring.consumer import (
 from holdfast.wiring.desk import counted_by, looking_routes
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.push_tokens import local_auth, push_token
+from holdfast.wiring.replays import replaying
 from holdfast.wiring.stores import check_files, open_documents, open_failures
 
 
@@ -74,7 +75,8 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
         desk = looking_routes(failures, clock, settings, counted_by(pipeline.recent, clock))
-        routes = [*consumer_routes(pipeline, documents, auth), *desk, *part.routes]
+        replays = await stack.enter_async_context(replaying(failures, transport, clock, settings, app))
+        routes = [*consumer_routes(pipeline, documents, auth), *desk, *replays, *part.routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
@@ -126,9 +128,9 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
             await create_absent(topology.dead_letters_only(), transport)
         clock = SystemClock()
         await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
-        await stack.enter_async_context(
-            serving(listener, looking_routes(failures, clock, settings), {"failures": failures.count_by_status})
-        )
+        replays = await stack.enter_async_context(replaying(failures, transport, clock, settings))
+        routes = [*looking_routes(failures, clock, settings), *replays]
+        await stack.enter_async_context(serving(listener, routes, {"failures": failures.count_by_status}))
         yield Running(http_port=port)
 
 

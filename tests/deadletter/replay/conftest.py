@@ -13,6 +13,7 @@ import pytest
 from holdfast.broker.service import Broker
 from holdfast.clock import NANOSECONDS, SystemClock
 from holdfast.deadletter.audit import Action
+from holdfast.deadletter.failures import Edit
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.replay.jobs import Item, ItemState, JobState, Options
 from holdfast.deadletter.replay.run import Parts
@@ -86,18 +87,11 @@ class World:
     async def desk(
         self, outlet: Outlet | None = None, name: str = "desk-1", shadow: Shadow | None = None
     ) -> AsyncIterator[Replays]:
-        runner = ReplayRunner(await self.parts(outlet, name, shadow))
+        parts = await self.parts(outlet, name, shadow)
+        runner = ReplayRunner(parts)
         task = asyncio.create_task(runner.run())
         try:
-            yield Replays(
-                self.store,
-                outlet or self.outlet,
-                self.clock,
-                runner,
-                most_generations=5,
-                defaults=Options(),
-                has_consumer=shadow is not None,
-            )
+            yield Replays(parts, runner, Options())
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -130,7 +124,8 @@ class World:
         row = await self.row(failure_id)
         revised = row.revise()
         revision = Revision(failure_id, revised.revision, Content(data), "anna")
-        assert await self.store.revise(revised, revision, Action("anna", "failure.edit", f"failure/{failure_id}"))
+        action = Action("anna", "failure.edit", f"failure/{failure_id}")
+        assert await self.store.revise([Edit(revised, revision, action)]) == [True]
 
     async def items(self, job_id: int) -> Sequence[Item]:
         return (await self.store.list_items(job_id, [], 1000)).items

@@ -12,6 +12,7 @@ from holdfast.clock import NANOSECONDS
 from holdfast.deadletter.audit import AuditFilter
 from holdfast.deadletter.replay.jobs import ItemState, JobState, Options, Target
 from holdfast.deadletter.replay.run import LEASE_SECONDS, JobRun
+from holdfast.deadletter.replay.service import Replays
 from holdfast.deadletter.replay.upcoming import differing
 from holdfast.deadletter.selection import Selection
 from holdfast.errors import FailedPrecondition, NotFound
@@ -245,7 +246,7 @@ async def test_several_jobs_run_at_once(world: World) -> None:
             assert (await reached(desk, job, JobState.DONE)).counts[ItemState.SUCCEEDED] == 30
 
 
-async def all_run(desk, jobs):  # type: ignore[no-untyped-def]
+async def all_run(desk: Replays, jobs: Sequence[int]) -> bool:
     found = [(await desk.get(job)).rate for job in jobs]
     return all(found)
 
