@@ -27,9 +27,7 @@ watch_option = click.option("--watch/--no-watch", default=None, help="Follow it 
 _OPTIONS = (
     click.option("--target", type=click.Choice([*Target]), help="Where to.  [default: the failing subscription]"),
     click.option("--to-topic", metavar="NAME", help="The topic, for --target topic."),
-    click.option(
-        "--per-second", type=float, metavar="N", help="A second at most; 0: no bound.  [default: 50]"
-    ),
+    click.option("--per-second", type=float, metavar="N", help="A second at most; 0: no bound.  [default: 50]"),
     click.option("--concurrency", type=int, metavar="N", help="Out at once at most; 0: no bound.  [default: 100]"),
     click.option("--canary", type=int, metavar="N", help="So many go first; 0: none.  [default: 1]"),
     click.option("--stop-above", type=float, metavar="SHARE", help="Pause when more have failed.  [default: 0.5]"),

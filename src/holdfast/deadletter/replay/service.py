@@ -53,7 +53,7 @@ class Replays:
         self._check(options)
         now = self._clock.now_ns()
         told = {"selection": selection_to_json(selection), "options": options_to_json(options)}
-        action = Action(actor, "replay.create", "replay", told, now)
+        action = Action(actor, "replay.create", "replays", told, now)
         job = Job(selection, options, actor, created_at_ns=now)
         return await self._progress(await self._store.create_job(job, action))
 
@@ -128,7 +128,7 @@ class Replays:
     def _action(self, actor: str, name: str, job: Job, counts: Mapping[ItemState, int]) -> Action:
         told: dict[str, Any] = {"selection": selection_to_json(job.selection), "total": job.total}
         told["counts"] = {str(state): count for state, count in counts.items()}
-        return Action(actor, name, f"replay/{job.id}", told, self._clock.now_ns())
+        return Action(actor, name, f"replays/{job.id}", told, self._clock.now_ns())
 
     async def _progress(self, job: Job) -> Progress:
         counts = await self._store.count_items(job.id)
