@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -29,3 +30,12 @@ def eventually(look: Callable[[], T], within: float = 15.0) -> T:
                 return answer
             assert not late, f"still {answer!r} after {within:g} seconds"
         time.sleep(LOOK_EVERY_SECONDS)
+
+
+async def comes_about(look: Callable[[], Awaitable[T]], within: float = 15.0) -> T:
+    """The same, for what happens in this event loop."""
+    end = time.monotonic() + within
+    while not (answer := await look()):
+        assert time.monotonic() < end, f"still {answer!r} after {within:g} seconds"
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+    return answer

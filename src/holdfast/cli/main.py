@@ -8,7 +8,7 @@ import click
 
 import holdfast
 from holdfast.cli.demo import demo
-from holdfast.cli.desk import audit, failures
+from holdfast.cli.desk import audit, failures, replay
 from holdfast.cli.load.command import load
 from holdfast.cli.look import docs
 from holdfast.cli.operate.messages import publish, pull
@@ -27,7 +27,7 @@ SECTIONS = {
     "Run": (up, broker, consume, desk),
     "Try": (demo, load),
     "Look": (docs,),
-    "Mend": (failures, audit),
+    "Mend": (failures, replay, audit),
     "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push),
 }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
+from holdfast.deadletter.failures import FailureStore
 from holdfast.deadletter.lineage import Lineage, LineageSigner
 from holdfast.deadletter.store import DeskStore
 from holdfast.errors import BadInput
@@ -39,13 +40,17 @@ class Sending:
         return self.lineages.replay_id(Lineage(failure.id, failure.retry_count + 1, failure.revision))
 
     async def content_of(self, failure: FailedMessage, revision: int) -> Content:
-        """What this revision says; 0 is the original."""
-        if revision == 0:
-            return failure.content
-        for found in await self._store.revisions(failure.id):
-            if found.number == revision:
-                return found.content
-        raise BadInput("revision", f"failure {failure.id} has no revision {revision}")
+        return await content_of(self._store, failure, revision)
+
+
+async def content_of(store: FailureStore, failure: FailedMessage, revision: int) -> Content:
+    """What this revision says; 0 is the original."""
+    if revision == 0:
+        return failure.content
+    for found in await store.revisions(failure.id):
+        if found.number == revision:
+            return found.content
+    raise BadInput("revision", f"failure {failure.id} has no revision {revision}")
 
 
 def message_for(failure: FailedMessage, content: Content, replay_id: str) -> Message:

@@ -41,6 +41,7 @@ from holdfast.wiring.desk import counted_by, looking_routes
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.mending import ingest_routes, mending_routes
 from holdfast.wiring.push_tokens import local_auth, push_token
+from holdfast.wiring.replays import replaying
 from holdfast.wiring.stores import check_files, open_documents, open_failures
 
 
@@ -84,6 +85,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
             *looking_routes(failures, clock, settings, counted_by(pipeline.recent, clock)),
             *mending_routes(failures, clock, settings, [SchemaCheck(schemas), RouteCheck(rehearsal)]),
             *await ingest_routes(failures, clock, settings, transport, schemas),
+            *await stack.enter_async_context(replaying(failures, transport, clock, settings, app)),
         ]
         routes = [*consumer_routes(pipeline, documents, auth), *desk, *part.routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
@@ -141,6 +143,7 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
             *looking_routes(failures, clock, settings),
             *mending_routes(failures, clock, settings, [SchemaCheck(schemas)]),
             *await ingest_routes(failures, clock, settings, transport, schemas),
+            *await stack.enter_async_context(replaying(failures, transport, clock, settings)),
         ]
         await stack.enter_async_context(serving(listener, routes, {"failures": failures.count_by_status}))
         yield Running(http_port=port)

@@ -1,15 +1,32 @@
-"""The commands of the dead-letter desk: `holdfast failures` and `holdfast audit`."""
+"""The commands of the dead-letter desk: `holdfast failures`, `holdfast replay` and `holdfast audit`."""
 
 from __future__ import annotations
 
 import click
 
-from holdfast.cli.desk import auditing, bulk, cleaning, editing, exchanging, grouping, looking, statistics
+from holdfast.cli.desk import (
+    auditing,
+    bulk,
+    cleaning,
+    editing,
+    exchanging,
+    grouping,
+    looking,
+    replaying,
+    replays,
+    shadowing,
+    statistics,
+)
 
 
 @click.group()
 def failures() -> None:
     """Find failed messages, and act on them."""
+
+
+@click.group()
+def replay() -> None:
+    """Send failed messages again, at a steady rate."""
 
 
 @click.group()
@@ -40,8 +57,22 @@ for _command in (
     bulk.erase,
     exchanging.export_failures,
     exchanging.import_failures,
+    replaying.replay_failures,
 ):
     failures.add_command(_command)
+
+for _command in (
+    replaying.plan,
+    replaying.start,
+    replays.list_replays,
+    replays.show,
+    replaying.pause,
+    replaying.resume,
+    replaying.cancel,
+    replays.watch,
+    shadowing.shadow,
+):
+    replay.add_command(_command)
 
 for _command in (auditing.list_entries, auditing.verify):
     audit.add_command(_command)

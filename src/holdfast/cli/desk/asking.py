@@ -54,16 +54,20 @@ class Reader:
         return answered(status, loads(body.decode()))
 
     def pages(self, path: str, pairs: Pairs, name: str, limit: int) -> list[dict[str, Any]]:
-        """The first `limit` rows of a list."""
-        rows: list[dict[str, Any]] = []
-        token = ""
-        while True:
-            size = min(limit - len(rows), 1000)
-            page = self.get(path, [*pairs, ("pageSize", str(size)), *([("pageToken", token)] if token else [])])
-            rows += page[name]
-            token = page["nextPageToken"]
-            if not token or len(rows) >= limit:
-                return rows
+        return _pages(self.get, path, pairs, name, limit)
+
+
+def _pages(get: Callable[[str, Pairs], Any], path: str, pairs: Pairs, name: str, limit: int) -> list[dict[str, Any]]:
+    """The first `limit` rows of a list."""
+    rows: list[dict[str, Any]] = []
+    token = ""
+    while True:
+        size = min(limit - len(rows), 1000)
+        page = get(path, [*pairs, ("pageSize", str(size)), *([("pageToken", token)] if token else [])])
+        rows += page[name]
+        token = page["nextPageToken"]
+        if not token or len(rows) >= limit:
+            return rows
 
 
 def reading_options(command: Command) -> Command:
@@ -106,6 +110,9 @@ class Sender:
 
     def get(self, path: str, pairs: Pairs = ()) -> Any:
         return asyncio.run(request("GET", self.url, path, pairs, headers=self.headers))
+
+    def pages(self, path: str, pairs: Pairs, name: str, limit: int) -> list[dict[str, Any]]:
+        return _pages(self.get, path, pairs, name, limit)
 
     def post(
         self, path: str, body: Mapping[str, Any] | None = None, pairs: Pairs = (), loads: Loads = json.loads

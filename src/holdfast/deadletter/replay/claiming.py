@@ -10,9 +10,10 @@ from holdfast.clock import Clock
 from holdfast.deadletter.replay.jobs import Item, ItemState
 from holdfast.deadletter.replay.screening import KEY_FAILED, Key, Screening, key_of
 from holdfast.deadletter.store import DeskStore
+from holdfast.errors import StorageUnavailable
 from holdfast.model.failed_message import FailedMessage
 
-# Whatever changes a row more often than this in one go must not hold up the others; it stays pending.
+# Somebody who changes a row more often than this while it is claimed is waited for.
 MOST_TRIES = 10
 
 # Claims are made in the order of the job, or among this many of its first messages.
@@ -44,10 +45,10 @@ class Claiming:
         for _ in range(MOST_TRIES):
             free = self._screened(left, claims)
             if not free:
-                break
+                claims.claimed.sort(key=lambda pair: pair[0].position)
+                return claims
             left = await self._try(free, claims)
-        claims.claimed.sort(key=lambda pair: pair[0].position)
-        return claims
+        raise StorageUnavailable(f"failure {left[0][0].failure_id} is changed all the time")
 
     def _screened(self, batch: Sequence[Pending], claims: Claims) -> list[tuple[Item, FailedMessage]]:
         """Those that are to be claimed."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.replay.claiming import Claiming, Pending
 from holdfast.deadletter.replay.jobs import Item, ItemState, Target
-from holdfast.deadletter.replay.screening import key_of
+from holdfast.deadletter.replay.screening import Key, key_of
 from holdfast.deadletter.sending import Sending
 from holdfast.errors import BadInput, FailedPrecondition, HoldfastError, NotFound
 from holdfast.model.failed_message import FailedMessage
@@ -58,7 +58,7 @@ class Dispatch:
     async def send(self, batch: Sequence[Pending]) -> Dispatched:
         claims = await self._claiming.claim(batch)
         letters = [await self._written(item, failure) for item, failure in claims.claimed]
-        trouble = await self._deliver([letter for letter in letters if not letter.problem])
+        trouble = await self._deliver(_deliverable(letters))
         ended = await self._keep(letters, claims.skipped)
         return Dispatched(ended, sum(bool(letter.message_id) for letter in letters), trouble)
 
@@ -100,7 +100,7 @@ class Dispatch:
         return _first(await asyncio.gather(*(self._in_order(destination, some) for some in by_key.values())))
 
     async def _in_order(self, destination: str, letters: Sequence[Letter]) -> HoldfastError | None:
-        """None of them behind one that the broker refused: those stay pending, and are skipped next time."""
+        """None of them behind one that the broker refused."""
         for letter in letters:
             try:
                 letter.message_id = await self._deliver_one(destination, letter.message)
@@ -156,6 +156,19 @@ class Dispatch:
             letter.failure = found
             if (await self._store.save([_row(letter, now)]))[0]:
                 return
+
+
+def _deliverable(letters: Sequence[Letter]) -> list[Letter]:
+    """None behind one of its key that cannot be sent: those stay pending, and are skipped next time."""
+    failed: set[Key] = set()
+    found: list[Letter] = []
+    for letter in letters:
+        key = key_of(letter.failure)
+        if not letter.problem and key not in failed:
+            found.append(letter)
+        elif key is not None:
+            failed.add(key)
+    return found
 
 
 def _row(letter: Letter, now: int) -> FailedMessage:

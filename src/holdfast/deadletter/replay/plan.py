@@ -10,6 +10,7 @@ from holdfast.deadletter.replay.jobs import Options, Target
 from holdfast.deadletter.replay.screening import TARGET_GONE, Screening
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
+from holdfast.errors import BadInput
 from holdfast.model.failed_message import FailedMessage
 
 PAGE = 1000
@@ -78,5 +79,11 @@ class _Targets:
 
     async def has(self, target: str) -> bool:
         if target not in self._known:
-            self._known[target] = await self._outlet.exists(target)
+            self._known[target] = await self._ask(target)
         return self._known[target]
+
+    async def _ask(self, target: str) -> bool:
+        try:
+            return await self._outlet.exists(target)
+        except BadInput:  # such a name cannot be that of anything
+            return False

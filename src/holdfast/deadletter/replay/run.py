@@ -228,7 +228,7 @@ class JobRun:
         return await self._change(lambda job: job.finish(now).let_go(), action, self.job.state)
 
     def _action(self, name: str, **details: object) -> Action:
-        return Action(ACTOR, name, f"replay/{self.job.id}", details, self._clock.now_ns())
+        return Action(ACTOR, name, f"replays/{self.job.id}", details, self._clock.now_ns())
 
     # Its messages.
 

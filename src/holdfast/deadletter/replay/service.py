@@ -6,19 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.clock import Clock
 from holdfast.deadletter.audit import Action
-from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.replay.claiming import release_claims
 from holdfast.deadletter.replay.jobs import ItemPage, ItemState, Job, JobState, Options, Target
 from holdfast.deadletter.replay.options import options_to_json
 from holdfast.deadletter.replay.plan import Plan, make_plan
+from holdfast.deadletter.replay.run import Parts
 from holdfast.deadletter.replay.runner import ReplayRunner
 from holdfast.deadletter.replay.screening import Screening
 from holdfast.deadletter.replay.shadow import ShadowReport, foreseen_in
 from holdfast.deadletter.selecting import selection_in_audit
 from holdfast.deadletter.selection import Selection
-from holdfast.deadletter.store import DeskStore
 from holdfast.errors import FailedPrecondition, NotFound
 
 PAGE = 1000
@@ -39,35 +37,23 @@ class Progress:
 class Replays:
     """`defaults` are what nobody tells otherwise."""
 
-    def __init__(
-        self,
-        store: DeskStore,
-        outlet: Outlet,
-        clock: Clock,
-        runner: ReplayRunner,
-        *,
-        most_generations: int,
-        defaults: Options,
-        has_consumer: bool = False,
-    ) -> None:
+    def __init__(self, parts: Parts, runner: ReplayRunner, defaults: Options) -> None:
         self.defaults = defaults
-        self._store = store
-        self._outlet = outlet
-        self._clock = clock
+        self._parts = parts
+        self._store = parts.store
+        self._clock = parts.clock
         self._runner = runner
-        self._most_generations = most_generations
-        self._has_consumer = has_consumer
 
     async def plan(self, selection: Selection, options: Options) -> Plan:
         """Writes nothing."""
         self._check(options)
-        return await make_plan(self._store, self._outlet, selection, self._screening(options))
+        return await make_plan(self._store, self._parts.outlet, selection, self._screening(options))
 
     async def create(self, selection: Selection, options: Options, actor: str) -> Progress:
         self._check(options)
         now = self._clock.now_ns()
         told = {"selection": selection_in_audit(selection), "options": options_to_json(options)}
-        action = Action(actor, "replay.create", "replay", told, now)
+        action = Action(actor, "replay.create", "replays", told, now)
         job = Job(selection, options, actor, created_at_ns=now)
         return await self._progress(await self._store.create_job(job, action))
 
@@ -142,7 +128,7 @@ class Replays:
     def _action(self, actor: str, name: str, job: Job, counts: Mapping[ItemState, int]) -> Action:
         told: dict[str, Any] = {"selection": selection_in_audit(job.selection), "total": job.total}
         told["counts"] = {str(state): count for state, count in counts.items()}
-        return Action(actor, name, f"replay/{job.id}", told, self._clock.now_ns())
+        return Action(actor, name, f"replays/{job.id}", told, self._clock.now_ns())
 
     async def _progress(self, job: Job) -> Progress:
         counts = await self._store.count_items(job.id)
@@ -159,10 +145,10 @@ class Replays:
         return job
 
     def _screening(self, options: Options, job_id: int = 0) -> Screening:
-        return Screening(options, self._most_generations, job_id)
+        return Screening(options, self._parts.most_generations, job_id)
 
     def _check(self, options: Options) -> None:
-        if options.target is Target.SHADOW and not self._has_consumer:
+        if options.target is Target.SHADOW and self._parts.shadow is None:
             raise FailedPrecondition(
                 "a shadow replay needs a consumer in the desk's process; `holdfast replay shadow` brings its own"
             )

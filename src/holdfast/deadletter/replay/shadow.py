@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from holdfast.clock import Clock
 from holdfast.consumer.rehearsal import Rehearsal, Rehearsed
 from holdfast.deadletter.fingerprints import FINGERPRINT_LETTERS, normalised
+from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.replay.claiming import Pending
 from holdfast.deadletter.replay.dispatch import Dispatched
 from holdfast.deadletter.replay.jobs import Item, ItemState
 from holdfast.deadletter.replay.screening import ERASED
-from holdfast.deadletter.sending import Sending, without_our_attributes
+from holdfast.deadletter.sending import content_of, without_our_attributes
 from holdfast.deadletter.store import DeskStore
 from holdfast.model.failed_message import Content, FailedMessage
 from holdfast.model.message import Delivery, Message
@@ -39,16 +40,20 @@ class Foreseen:
     unknown: str = ""
 
 
-async def foresee(rehearsal: Rehearsal, failure: FailedMessage, content: Content) -> Foreseen:
+async def foresee(rehearsal: Rehearsal, failure: FailedMessage, content: Content, redaction: Redaction) -> Foreseen:
+    """Errors and document ids may tell what is redacted."""
     attributes = without_our_attributes(content.attributes)
     message = Message(content.data, attributes, content.ordering_key, failure.message_id, failure.publish_time_ns)
-    return _foreseen(await rehearsal.of(Delivery(failure.subscription, message, attempt=1)))
+    foreseen = _foreseen(await rehearsal.of(Delivery(failure.subscription, message, attempt=1)))
+    contents = (failure.content, content)
+    documents = [redaction.text(path, *contents) for path in foreseen.documents]
+    return replace(foreseen, documents=documents, problem=redaction.text(foreseen.problem, *contents)[:LONGEST_NOTE])
 
 
 def _foreseen(rehearsed: Rehearsed) -> Foreseen:
     if rehearsed.failure is not None:
         reason = rehearsed.failure.reason if isinstance(rehearsed.failure, Poisoned) else RETRY
-        return Foreseen(problem=f"{reason}: {rehearsed.failure.error}"[:LONGEST_NOTE])
+        return Foreseen(problem=f"{reason}: {rehearsed.failure.error}")
     if not rehearsed.was_called:
         return Foreseen(unknown=f"{rehearsed.handler} has side effects, so it is not called")
     return Foreseen(tuple(change.path for change in rehearsed.changes))
@@ -57,9 +62,9 @@ def _foreseen(rehearsed: Rehearsed) -> Foreseen:
 class Shadow:
     """In the place of sending, for jobs whose target is `shadow`."""
 
-    def __init__(self, store: DeskStore, sending: Sending, clock: Clock, rehearsal: Rehearsal) -> None:
+    def __init__(self, store: DeskStore, clock: Clock, rehearsal: Rehearsal, redaction: Redaction) -> None:
         self._store = store
-        self._sending = sending
+        self._redaction = redaction
         self._clock = clock
         self._rehearsal = rehearsal
 
@@ -71,8 +76,8 @@ class Shadow:
     async def _tried(self, item: Item, failure: FailedMessage | None) -> Item:
         if failure is None:
             return replace(item, state=ItemState.SKIPPED, note=ERASED)
-        content = await self._sending.content_of(failure, failure.revision)
-        foreseen = await foresee(self._rehearsal, failure, content)
+        content = await content_of(self._store, failure, failure.revision)
+        foreseen = await foresee(self._rehearsal, failure, content, self._redaction)
         state = ItemState.FAILED if foreseen.problem else ItemState.SUCCEEDED
         if foreseen.unknown:
             state = ItemState.SKIPPED
