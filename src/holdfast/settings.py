@@ -67,9 +67,8 @@ def _topic_or_empty(value: str) -> str | None:
     return _topic_id(value) if value else None
 
 
-def _subscriptions(value: str) -> str | None:
-    allowed = "must be subscription ids, or projects/PROJECT/subscriptions/ID, separated by commas"
-    names = [name.strip() for name in value.split(",")] if value.strip() else []
+def _subscriptions(names: Sequence[str]) -> str | None:
+    allowed = "must be subscription ids, or projects/PROJECT/subscriptions/ID"
     complaints = (_complaint(check_subscription, subscription_path("any", name), allowed) for name in names)
     return next(filter(None, complaints), None)
 
@@ -397,10 +396,10 @@ class ConsumerAuthSettings:
 @dataclass(frozen=True, slots=True)
 class DeskSettings:
     failures: str = setting("", "URL of the failure store. Empty: `sqlite:///<data>/failures.db`.")
-    subscriptions: str = setting(
-        "",
-        "Subscriptions of dead letters that the desk reads besides all whose id ends in `.dlq.desk`: ids or full "
-        "paths, separated by commas.",
+    subscriptions: Sequence[str] = setting(
+        Texts(),
+        "Subscriptions of dead letters that the desk reads besides all whose id ends in `.dlq.desk`, as a list of ids "
+        "or full paths (in the environment separated by commas).",
         check=_subscriptions,
     )
     retry: Sequence[Mapping[str, Any]] = setting(

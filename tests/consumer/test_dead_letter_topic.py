@@ -10,7 +10,7 @@ import pytest
 from holdfast.broker.service import Broker
 from holdfast.consumer.dead_letter_topic import DeadLetterTopic, dead_letter_of
 from holdfast.consumer.failure_sink import FailedDelivery
-from holdfast.deadletter.dead_letter import failed_message_from
+from holdfast.deadletter.dead_letter import arrival_of
 from holdfast.errors import NotFound, StorageUnavailable
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import Subscription
@@ -38,7 +38,7 @@ async def test_the_desk_reads_from_it_what_it_would_have_read_from_the_broker(tr
     await transport.ensure_subscription(Subscription("projects/p/subscriptions/orders-dlq.desk", TOPIC))
     await DeadLetterTopic(transport, TOPIC, 10).record(FAILED)
     [delivery] = await transport.receive("projects/p/subscriptions/orders-dlq.desk", 10, 5)
-    row = failed_message_from(delivery, 1)
+    row = arrival_of(delivery, 1).failure
     assert (row.message_id, row.subscription) == ("m1", "projects/p/subscriptions/orders")
     assert (row.source_topic, row.failure_reason) == ("projects/p/topics/orders", "REFUSED")
     assert (row.error_details, row.delivery_attempt) == ("too large", 3)

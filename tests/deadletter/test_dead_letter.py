@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.deadletter.dead_letter import failed_message_from
+from holdfast.deadletter.dead_letter import arrival_of
 from holdfast.deadletter.presentation import failure_to_json
 from holdfast.deadletter.redaction import NOTHING_HIDDEN
 from holdfast.model import dead_letter_attributes as names
 from holdfast.model.failed_message import LONGEST_ERROR_DETAILS_BYTES, FailedMessage, FailureStatus
 from holdfast.model.message import Delivery, Message
 from holdfast.model.names import dead_letter_topic, desk_subscription
+from holdfast.model.replay_attributes import IN_PLACE_OF, ORIGINAL_MESSAGE_ID, REPLAY_ID
 
 DESK = "projects/local/subscriptions/orders.dlq.desk"
 NOW = 1_700_000_100_000_000_000
@@ -36,7 +37,7 @@ FULL = {
 
 def row(attributes: Mapping[str, str], desk: str = DESK) -> FailedMessage:
     message = Message(b"\x00\xff", attributes, "key", "dead-1", DEAD_LETTERED_AT)
-    return failed_message_from(Delivery(desk, message, 1, "ack"), NOW)
+    return arrival_of(Delivery(desk, message, 1, "ack"), NOW).failure
 
 
 def without(*left_out: str, **changes: str) -> dict[str, str]:
@@ -72,6 +73,7 @@ def test_a_dead_letter_that_tells_everything() -> None:
         retry_count=0,
         status=FailureStatus.PERMANENT_FAILURE,
         created_at_ns=NOW,
+        failed_at_ns=DEAD_LETTERED_AT,
     )
 
 
@@ -86,6 +88,7 @@ def test_a_dead_letter_that_tells_nothing() -> None:
         ordering_key="key",
         publish_time_ns=DEAD_LETTERED_AT,
         created_at_ns=NOW,
+        failed_at_ns=DEAD_LETTERED_AT,
     )
 
 
@@ -99,6 +102,26 @@ def test_a_dead_letter_of_cloud_pubsub() -> None:
     assert failure.delivery_attempt == 5
     assert failure.publish_time_ns == 1_700_000_000_123_456_789
     assert failure.attributes == {"tenant": "a"}
+
+
+def test_what_it_says_of_its_lineage_is_beside_the_row_and_not_in_it() -> None:
+    lineage = {REPLAY_ID: "id", ORIGINAL_MESSAGE_ID: "1", IN_PLACE_OF: "2"}
+    message = Message(b"", FULL | lineage, message_id="dead-1", publish_time_ns=DEAD_LETTERED_AT)
+    arrival = arrival_of(Delivery(DESK, message), NOW)
+    assert (arrival.replay_id, arrival.told_id) == ("id", "original-1")
+    assert arrival.failure.attributes == {"tenant": "a"}
+
+
+def test_a_dead_letter_without_the_id_of_what_failed_says_so() -> None:
+    assert arrival_of(Delivery(DESK, Message(b"", message_id="dead-1")), NOW).told_id == ""
+
+
+def test_what_failed_on_its_way_through_the_replay_topic_has_failed_in_the_subscription_itself() -> None:
+    assert row(FULL | {names.SOURCE_SUBSCRIPTION: "orders.replay"}).subscription.endswith("/subscriptions/orders")
+    assert (
+        row({}, desk="projects/p/subscriptions/orders.replay.dlq.desk").subscription
+        == "projects/p/subscriptions/orders"
+    )
 
 
 def test_attributes_that_only_look_like_ours_stay() -> None:
@@ -187,7 +210,7 @@ def test_any_garbage_is_a_row_that_can_be_stored_and_shown(
     attributes: dict[str, str], desk: str, ordering_key: str, message_id: str, data: bytes
 ) -> None:
     message = Message(data, attributes, ordering_key, message_id, DEAD_LETTERED_AT)
-    failure = failed_message_from(Delivery(desk, message), NOW)
+    failure = arrival_of(Delivery(desk, message), NOW).failure
     assert failure.data == data
     assert not names.ALL & set(failure.attributes)
     assert failure.failure_reason

@@ -81,9 +81,9 @@ def test_a_change_keeps_what_was_sent_and_why_it_failed(before: FailureStatus, a
 @pytest.mark.parametrize(
     ("before", "after", "retry_count", "retry_at", "success_at"),
     [
-        (QUEUED, QUEUED, 3, AT, None),
-        (QUEUED, PERMANENT, 3, None, None),
-        (QUEUED, SUCCESS, 3, None, AT),
+        (QUEUED, QUEUED, 2, AT, None),
+        (QUEUED, PERMANENT, 2, None, None),
+        (QUEUED, SUCCESS, 2, None, AT),
         (QUEUED, REPLAYED, 2, None, AT),
         (PERMANENT, QUEUED, 2, AT, None),
         (PERMANENT, REPLAYED, 2, None, AT),
@@ -103,14 +103,38 @@ def test_counts_and_times_of_a_change(
 
 
 def test_three_retries_that_fail_count_three() -> None:
-    """The sequence of source 002: 0, 1, 2 while queued, 3 when it is given up."""
+    """0, 1, 2 while queued, 3 when it is given up: each counts once it is sent."""
     failure = a_failure("1", status=QUEUED, retry_at_ns=5)
     counts = [failure.retry_count]
     for at in (10, 20):
-        failure = failure.schedule_retry(at)
+        failure = failure.mark_sent(at, "sent").schedule_retry(at)
         counts.append(failure.retry_count)
-    counts.append(failure.give_up().retry_count)
+    counts.append(failure.mark_sent(30, "sent").give_up().retry_count)
     assert counts == [0, 1, 2, 3]
+
+
+def test_a_claim_does_not_count() -> None:
+    claimed = a_failure("1", status=QUEUED, retry_at_ns=5).claim_retry(AT)
+    assert (claimed.status, claimed.retry_count, claimed.retry_at_ns, claimed.is_out) == (QUEUED, 0, AT, False)
+
+
+@pytest.mark.parametrize("change", [lambda row: row.claim_retry(AT), lambda row: row.mark_sent(AT, "again")])
+def test_what_is_not_queued_is_neither_claimed_nor_sent(change: Change) -> None:
+    with pytest.raises(FailedPrecondition, match="7 is permanent_failure and has no retry due"):
+        change(failure_in(PERMANENT))
+
+
+def test_what_is_out_is_not_claimed() -> None:
+    with pytest.raises(FailedPrecondition, match="has no retry due"):
+        failure_in(QUEUED).mark_sent(AT, "sent").claim_retry(AT)
+
+
+def test_the_end_of_a_retry_brings_its_error() -> None:
+    out = failure_in(QUEUED).mark_sent(AT, "sent")
+    assert out.is_out
+    for ended in (out.schedule_retry(AT, "worse"), out.give_up("worse")):
+        assert (ended.is_out, ended.error_details, ended.sent_message_id) == (False, "worse", "sent")
+    assert out.mark_retry_success(AT).error_details == out.error_details
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "€", "💥"])

@@ -1,4 +1,4 @@
-"""Places for failed messages in tests: a real store in memory, and one that cannot take anything."""
+"""Places for failed messages in tests: one that keeps them for a look, and one that cannot take anything."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ from collections.abc import Sequence
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.consumer.failure_sink import FailedDelivery
-from holdfast.deadletter.capture import DirectCapture
-from holdfast.deadletter.selection import Selection
+from holdfast.deadletter.capture import captured
 from holdfast.errors import StorageUnavailable
 from holdfast.model.failed_message import FailedMessage
-from holdfast.stores.sqlite.desk import SqliteDeskStore
 
 
-class Captured(DirectCapture):
+class Captured:
+    """What would be recorded; the same failure once."""
+
+    name = "the failure store"
+
     def __init__(self, clock: Clock | None = None) -> None:
-        super().__init__(SqliteDeskStore.in_memory, clock or SystemClock(), "local")
+        self._clock = clock or SystemClock()
+        self._rows: dict[tuple[str, str, str], FailedMessage] = {}
+
+    async def record(self, failed: FailedDelivery) -> None:
+        row = captured(failed, self._clock.now_ns(), "local").failure
+        self._rows.setdefault(row.key, row)
 
     async def all(self) -> Sequence[FailedMessage]:
-        return (await (await self._opened()).list(Selection(), 1000)).failures
+        """Newest first."""
+        return [*reversed(self._rows.values())]
 
 
 class FullSink:

@@ -5,7 +5,7 @@ One contract suite (holdfast.testing.contracts.transport) holds for every implem
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -36,6 +36,19 @@ class Transport(Protocol):
 
     async def ensure_subscription(self, subscription: Subscription) -> bool:
         """Creates it when absent; True when it was created. An existing one is left as it is."""
+        ...
+
+    async def list_topics(self, project: str) -> Sequence[str]:
+        """Of `project` (projects/…), by full path."""
+        ...
+
+    async def list_subscriptions(self, project: str) -> Sequence[str]:
+        """Of `project` (projects/…), by full path."""
+        ...
+
+    def watch_subscriptions(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back whenever one may have been created or deleted, as soon as the broker tells: one over the network
+        never does. Gives what ends that."""
         ...
 
     async def publish(self, topic: str, message: Message) -> str:

@@ -6,9 +6,10 @@ Whoever may publish to the dead-letter topic may write any attribute: each count
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from holdfast.errors import BadInput
-from holdfast.model import dead_letter_attributes
+from holdfast.model import dead_letter_attributes, replay_attributes
 from holdfast.model.failed_message import FailedMessage, FailureStatus, bounded_error_details
 from holdfast.model.message import Delivery, Message
 from holdfast.model.names import (
@@ -36,10 +37,25 @@ LATEST_TIME_NS = 2**63 - 1
 MOST_ATTEMPT_DIGITS = 9
 
 
-def failed_message_from(delivery: Delivery, now_ns: int) -> FailedMessage:
-    """The row for one dead letter. It waits for a person: nothing retries it by itself."""
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A failed delivery as it comes in. `replay_id` is what it says of its lineage, which is not believed yet, and
+    `told_id` the id of the message that failed, "" where nobody tells it: a dead letter has an id of its own."""
+
+    failure: FailedMessage
+    replay_id: str = ""
+    told_id: str = ""
+
+
+def arrival_of(delivery: Delivery, now_ns: int) -> Arrival:
+    """One dead letter."""
+    told = storable_attributes(delivery.message)
+    told_id = told.get(dead_letter_attributes.SOURCE_MESSAGE_ID, "")
+    return Arrival(_failed_message(delivery, told, now_ns), told.get(replay_attributes.REPLAY_ID, ""), told_id)
+
+
+def _failed_message(delivery: Delivery, told: Mapping[str, str], now_ns: int) -> FailedMessage:
     message = delivery.message
-    told = {storable(name): storable(value) for name, value in message.attributes.items()}
     return FailedMessage(
         message_id=told.get(dead_letter_attributes.SOURCE_MESSAGE_ID) or storable(message.message_id),
         subscription=_subscription(delivery.subscription, told),
@@ -47,7 +63,7 @@ def failed_message_from(delivery: Delivery, now_ns: int) -> FailedMessage:
         failure_reason=_reason(told),
         error_details=_error_details(told),
         data=message.data,
-        attributes=_original_attributes(told),
+        attributes=without_our_attributes(told),
         ordering_key=storable(message.ordering_key),
         publish_time_ns=_publish_time_ns(message, told),
         delivery_attempt=_delivery_attempt(told),
@@ -57,6 +73,16 @@ def failed_message_from(delivery: Delivery, now_ns: int) -> FailedMessage:
     )
 
 
+def without_our_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
+    """As the publisher sent them: without what brokers and desks add on the way."""
+    added = dead_letter_attributes.ALL | replay_attributes.ALL
+    return {name: value for name, value in attributes.items() if name not in added}
+
+
+def storable_attributes(message: Message) -> dict[str, str]:
+    return {storable(name): storable(value) for name, value in message.attributes.items()}
+
+
 def storable(text: str) -> str:
     """As UTF-8 can hold it. No Pub/Sub wire carries lone surrogates, but one must not stop a row either."""
     return text.encode(errors="replace").decode()
@@ -64,7 +90,7 @@ def storable(text: str) -> str:
 
 def _subscription(desk: str, told: Mapping[str, str]) -> str:
     """The subscription that failed. What is told comes before our naming, because one dead-letter topic may
-    serve several subscriptions."""
+    serve several subscriptions. "<id>.replay" feeds the consumer of "<id>", so that is the one that failed."""
     project = told.get(dead_letter_attributes.SOURCE_SUBSCRIPTION_PROJECT) or _project_of(desk)
     told_id = told.get(dead_letter_attributes.SOURCE_SUBSCRIPTION, "")
     path = f"projects/{project}/subscriptions/{told_id}"
@@ -93,11 +119,6 @@ def _error_details(told: Mapping[str, str]) -> str:
     if not status:
         return bounded_error_details(error)
     return bounded_error_details(f"last status {status}: {error}" if error else f"last status {status}")
-
-
-def _original_attributes(told: Mapping[str, str]) -> dict[str, str]:
-    """As the publisher sent them, so that a replay sends the same."""
-    return {name: value for name, value in told.items() if name not in dead_letter_attributes.ALL}
 
 
 def _publish_time_ns(message: Message, told: Mapping[str, str]) -> int:

@@ -3,14 +3,14 @@ each REPLAY_ID once sends it once, whoever was first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
+from holdfast.deadletter.dead_letter import without_our_attributes
 from holdfast.deadletter.failures import FailureStore
 from holdfast.deadletter.lineage import Lineage, LineageSigner
 from holdfast.deadletter.store import DeskStore
 from holdfast.errors import BadInput
-from holdfast.model import dead_letter_attributes, replay_attributes
+from holdfast.model import replay_attributes
 from holdfast.model.dead_letter_attributes import LONGEST_VALUE
 from holdfast.model.failed_message import Content, FailedMessage
 from holdfast.model.message import Message
@@ -65,12 +65,6 @@ def message_for(failure: FailedMessage, content: Content, replay_id: str) -> Mes
         if value and len(value.encode()) <= LONGEST_VALUE and len(attributes) < MOST_ATTRIBUTES:
             attributes[name] = value
     return Message(content.data, attributes, content.ordering_key)
-
-
-def without_our_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
-    """As the publisher sent them: without what brokers and desks add on the way."""
-    added = dead_letter_attributes.ALL | replay_attributes.ALL
-    return {name: value for name, value in attributes.items() if name not in added}
 
 
 def _about(failure: FailedMessage, content: Content) -> dict[str, str]:

@@ -75,19 +75,20 @@ def default_topology(settings: Settings, push: PushConfig) -> Topology:
                 dead_letters,
                 push,
             ),
-            _desk_subscription(desk_name, dead_letters),
+            desk_subscription_of(desk_name, dead_letters),
         ]
         desk.append(desk_name)
     if settings.consumer.dlq_topic:
         own = topic_path(project, settings.consumer.dlq_topic)
         desk_name = subscription_path(project_of(own), f"{short_id(own)}.desk")
         topics.append(own)
-        subscriptions.append(_desk_subscription(desk_name, own))
+        subscriptions.append(desk_subscription_of(desk_name, own))
         desk.append(desk_name)
     return Topology(topics, subscriptions, desk)
 
 
-def _desk_subscription(name: str, dead_letters: str) -> Subscription:
+def desk_subscription_of(name: str, dead_letters: str) -> Subscription:
+    """As the desk reads a dead-letter topic, both by full path."""
     return Subscription(
         name,
         dead_letters,

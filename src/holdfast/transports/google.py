@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -33,7 +33,7 @@ from holdfast.model.message import Delivery, Message
 from holdfast.model.replay_attributes import REPLAY_ID
 from holdfast.model.resources import Subscription
 from holdfast.transports.ack_ids import requests_for, whole_seconds
-from holdfast.transports.calls import CALL_SECONDS, AckIdsFailed, NoAnswerInTime, translated
+from holdfast.transports.calls import CALL, CALL_SECONDS, AckIdsFailed, NoAnswerInTime, translated
 from holdfast.transports.google_outlet import GoogleOutlet
 
 T = TypeVar("T")
@@ -117,6 +117,17 @@ class GoogleTransport:
             request.ClearField(field)
         wrapped = pubsub.Subscription.wrap(request)
         return await _created(self._subscriber.create_subscription(request=wrapped, retry=None, timeout=CALL_SECONDS))
+
+    async def list_topics(self, project: str) -> Sequence[str]:
+        pages = await translated(self._publisher.list_topics(project=project, **CALL))
+        return await translated(_names(pages))
+
+    async def list_subscriptions(self, project: str) -> Sequence[str]:
+        pages = await translated(self._subscriber.list_subscriptions(project=project, **CALL))
+        return await translated(_names(pages))
+
+    def watch_subscriptions(self, callback: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
 
     async def publish(self, topic: str, message: Message) -> str:
         wrapped = pubsub.PubsubMessage.deserialize(encode(message))
@@ -255,6 +266,11 @@ async def _begun(call: Any, first: Any) -> None:
         await call.write(first)
     except asyncio.InvalidStateError:
         await call.read()  # raises what it ended with
+
+
+async def _names(pages: Any) -> list[str]:
+    """Of all pages; the client asks for one after the other."""
+    return [resource.name async for resource in pages]
 
 
 def _method(name: str) -> str:

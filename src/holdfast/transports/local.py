@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 
 from holdfast.broker.leases import NACKED, Failure, Lease
 from holdfast.broker.service import Broker
@@ -37,6 +38,16 @@ class LocalTransport:
         except AlreadyExists:
             return False
         return True
+
+    async def list_topics(self, project: str) -> Sequence[str]:
+        return [topic.name for topic in self._broker.list_topics(project)]
+
+    async def list_subscriptions(self, project: str) -> Sequence[str]:
+        return [subscription.name for subscription in self._broker.list_subscriptions(project)]
+
+    def watch_subscriptions(self, callback: Callable[[], None]) -> Callable[[], None]:
+        self._broker.subscriptions_changed.listen(callback)
+        return partial(self._broker.subscriptions_changed.unlisten, callback)
 
     async def publish(self, topic: str, message: Message) -> str:
         encoded = encode(message)

@@ -26,12 +26,13 @@ from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.push_auth import PushAuth
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.capture import DirectCapture
-from holdfast.deadletter.store import DeskStore
+from holdfast.deadletter.intake import Intake
 from holdfast.errors import SettingError
 from holdfast.model.names import short_id, topic_path
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
 from holdfast.transports.google import GoogleTransport
+from holdfast.wiring.desk_work import make_intake, retry_policy
 from holdfast.wiring.lifetimes import background, entered
 from holdfast.wiring.push_tokens import remote_auth
 from holdfast.wiring.stores import open_documents, open_failures_beside_desk
@@ -118,11 +119,11 @@ def _dead_letter_topic(settings: Settings, transport: Transport) -> DeadLetterTo
     return DeadLetterTopic(transport, topic, consumer.dlq_publish_deadline_seconds)
 
 
-def desk_failure_sink(settings: Settings, clock: Clock, transport: Transport, failures: DeskStore) -> FailureSink:
+def desk_failure_sink(settings: Settings, clock: Clock, transport: Transport, intake: Intake) -> FailureSink:
     """Of a consumer that shares its process with a desk."""
 
-    async def opened() -> DeskStore:
-        return failures
+    async def opened() -> Intake:
+        return intake
 
     if settings.consumer.dlq_topic:
         return _dead_letter_topic(settings, transport)
@@ -135,8 +136,13 @@ async def _own_failure_sink(
     """Of a consumer that runs without a desk in its process."""
     if settings.consumer.dlq_topic:
         return _dead_letter_topic(settings, transport.get())
-    capture = DirectCapture(lambda: open_failures_beside_desk(settings), clock, settings.general.project)
-    return await entered(stack, capture)
+    policy = retry_policy(settings)
+    stores = await stack.enter_async_context(AsyncExitStack())  # it closes after the pipeline, which comes later
+
+    async def opened() -> Intake:
+        return await make_intake(await entered(stores, await open_failures_beside_desk(settings)), policy, clock)
+
+    return DirectCapture(opened, clock, settings.general.project)
 
 
 class _Connection:

@@ -10,15 +10,12 @@ from urllib.parse import urlsplit
 
 from holdfast.api.http import push_endpoint
 from holdfast.broker.service import Broker
-from holdfast.clock import Clock, SystemClock
+from holdfast.clock import SystemClock
 from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.pull import pulling
 from holdfast.consumer.rehearsal import Rehearsal
-from holdfast.consumer.transport import Transport
-from holdfast.deadletter.collector import Collector
 from holdfast.deadletter.edits.route_check import RouteCheck
 from holdfast.deadletter.edits.schema_check import SchemaCheck
-from holdfast.deadletter.store import DeskStore
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings
@@ -38,6 +35,7 @@ from holdfast.wiring.consumer import (
     warn_of_unmapped,
 )
 from holdfast.wiring.desk import counted_by, looking_routes
+from holdfast.wiring.desk_work import make_desk, retry_policy, working
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.mending import ingest_routes, mending_routes
 from holdfast.wiring.push_tokens import local_auth, push_token
@@ -58,6 +56,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
     """Broker, consumer and desk in one process."""
     clock = SystemClock()
     app = make_consumer(settings, clock)
+    policy = retry_policy(settings)
     async with AsyncExitStack() as stack:
         listener, http_port = take_port(stack, settings.http.host, settings.http.port)
         broker_ports = take_broker_ports(stack, settings)
@@ -71,23 +70,25 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         endpoint = push_url(settings, http_port)
         token = None if settings.consumer_auth.push == "off" else push_token(settings)
         topology = default_topology(settings, PushConfig(endpoint, oidc=token))
-        if settings.topology.create != "never":
+        may_create = settings.topology.create != "never"
+        if may_create:
             await create_absent(topology, transport)
             await _point_push_here(part.broker, topology, settings.http.host)
-        sink = desk_failure_sink(settings, clock, transport, failures)
+        desk = await make_desk(settings, clock, policy, failures, transport)
+        sink = desk_failure_sink(settings, clock, transport, desk.intake)
         pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink))
-        await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
+        await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
         schemas = LocalSchemas(part.broker)
         rehearsal = Rehearsal(app, settings.consumer, topics_by_subscription(settings))
-        desk = [
+        desk_routes = [
             *looking_routes(failures, clock, settings, counted_by(pipeline.recent, clock)),
             *mending_routes(failures, clock, settings, [SchemaCheck(schemas), RouteCheck(rehearsal)]),
             *await ingest_routes(failures, clock, settings, transport, schemas),
             *await stack.enter_async_context(replaying(failures, transport, clock, settings, app)),
         ]
-        routes = [*consumer_routes(pipeline, documents, auth), *desk, *part.routes]
+        routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
@@ -128,16 +129,19 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
 
 @asynccontextmanager
 async def running_desk(settings: Settings) -> AsyncIterator[Running]:
-    """The desk alone: reads the dead-letter topics of the default topology."""
+    """The desk alone, beside a broker somewhere else."""
     clock = SystemClock()
+    policy = retry_policy(settings)
     async with AsyncExitStack() as stack:
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         failures = await entered(stack, await open_failures(settings))
         transport = await entered(stack, GoogleTransport.connect(settings.general.emulator_host))
         topology = default_topology(settings, PushConfig(push_url(settings, port)))
-        if _may_create(settings):
+        may_create = _may_create(settings)
+        if may_create:
             await create_absent(topology.dead_letters_only(), transport)
-        await stack.enter_async_context(_collecting(clock, transport, failures, topology.desk_subscriptions))
+        desk = await make_desk(settings, clock, policy, failures, transport)
+        await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
         routes = [
             *looking_routes(failures, clock, settings),
@@ -147,19 +151,6 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         ]
         await stack.enter_async_context(serving(listener, routes, {"failures": failures.count_by_status}))
         yield Running(http_port=port)
-
-
-@asynccontextmanager
-async def _collecting(
-    clock: Clock, transport: Transport, failures: DeskStore, subscriptions: Sequence[str]
-) -> AsyncIterator[None]:
-    collector = Collector(transport, failures, clock, subscriptions)
-    task = asyncio.create_task(collector.run())
-    try:
-        yield
-    finally:
-        collector.stop()
-        await task
 
 
 def _may_create(settings: Settings) -> bool:

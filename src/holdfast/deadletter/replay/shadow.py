@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.clock import Clock
 from holdfast.consumer.rehearsal import Rehearsal, Rehearsed
+from holdfast.deadletter.dead_letter import without_our_attributes
 from holdfast.deadletter.fingerprints import FINGERPRINT_LETTERS, normalised
 from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.replay.claiming import Pending
 from holdfast.deadletter.replay.dispatch import Dispatched
 from holdfast.deadletter.replay.jobs import Item, ItemState
 from holdfast.deadletter.replay.screening import ERASED
-from holdfast.deadletter.sending import content_of, without_our_attributes
+from holdfast.deadletter.sending import content_of
 from holdfast.deadletter.store import DeskStore
 from holdfast.model.failed_message import Content, FailedMessage
 from holdfast.model.message import Delivery, Message

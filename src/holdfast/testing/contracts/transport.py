@@ -107,6 +107,23 @@ class TransportContract:
         subscriptions = await asyncio.gather(*calls)
         assert sum(subscriptions) == 1 if self.creates_subscriptions_once else any(subscriptions)
 
+    async def test_what_is_there_is_listed(self, transport: Transport, ready: Names) -> None:
+        more = [f"{ready.topic}.{number}" for number in range(3)]
+        for topic in more:
+            await transport.ensure_topic(topic)
+        assert sorted(await transport.list_topics(ready.project)) == sorted([ready.topic, *more])
+        assert list(await transport.list_subscriptions(ready.project)) == [ready.subscription.name]
+        assert list(await transport.list_subscriptions(ready.project + "-other")) == []
+
+    async def test_who_watches_subscriptions_can_stop(self, transport: Transport, ready: Names) -> None:
+        calls: list[str] = []
+        stop = transport.watch_subscriptions(lambda: calls.append("changed"))
+        await transport.ensure_subscription(replace(ready.subscription, name=ready.subscription.name + "-2"))
+        stop()
+        told = len(calls)
+        await transport.ensure_subscription(replace(ready.subscription, name=ready.subscription.name + "-3"))
+        assert len(calls) == told
+
     async def test_an_existing_topic_keeps_its_subscriptions_and_messages(
         self, transport: Transport, ready: Names
     ) -> None:
