@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from holdfast.deadletter.edits.document import document_of
 from holdfast.deadletter.presentation import content_to_json
-from holdfast.deadletter.redaction import HIDDEN, Redaction, redaction_from
+from holdfast.deadletter.quotes import HIDDEN
+from holdfast.deadletter.redaction import Redaction, redaction_from
 from holdfast.deadletter.selection import Selection
 from holdfast.errors import PermissionDenied, SettingError
 from holdfast.model.failed_message import Content, bounded_error_details
@@ -135,6 +137,18 @@ def test_what_a_cut_left_of_a_value_is_replaced_too() -> None:
     told = Redaction(["payload:card"]).text(text, content({"card": CARD}))
     assert CARD[:3] not in told
     assert told.endswith(" … (cut)")
+
+
+@pytest.mark.parametrize("data", [b"card 4711x for ann", b"\xff\x034711x\x00ann", b'{"card": "4711x"'])
+def test_of_a_payload_that_cannot_be_read_every_word_is_hidden(data: bytes) -> None:
+    told = Redaction(["payload:card.number"]).text("bad 4711x of ANN at line 3", content(data))
+    assert told == f"bad {HIDDEN} of {HIDDEN if b'ann' in data else 'ANN'} at line 3"
+
+
+def test_a_packed_payload_is_unpacked_to_find_its_values() -> None:
+    packed = gzip.compress(json.dumps({"card": {"number": CARD}, "kind": "visa"}).encode())
+    told = Redaction(["payload:card.number"]).text(f"no {CARD} of visa", content(packed))
+    assert told == f"no {HIDDEN} of visa"
 
 
 def test_values_of_attributes_and_keys_are_replaced() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast import __version__
@@ -11,7 +12,7 @@ from holdfast.consumer.changes import Change
 from holdfast.consumer.documents import Mark
 from holdfast.consumer.error_codes import error_code
 from holdfast.consumer.settle import Settlement, Way
-from holdfast.model.message import Delivery
+from holdfast.model.message import Delivery, Message
 from holdfast.model.outcome import Poisoned, Retry
 from holdfast.model.timestamps import format_rfc3339
 from holdfast.settings import ConsumerSettings
@@ -25,6 +26,13 @@ LONGEST_ERROR = 300
 LONGEST_WORD = 100
 # The innermost calls show where an unclassified error came from.
 LOGGED_FRAMES = 20
+
+
+# What the payload may have a word in, and what the handler made of it.
+_QUOTING = ("event_type", "schemaVersion", "doc_path", "idempotency_doc", "record_error")
+
+# A text about a message, without what nobody may see of it (desk.redact).
+Hide = Callable[[Message, str], str]
 
 
 @dataclass(slots=True)
@@ -45,7 +53,8 @@ class Trail:
 
 
 class MessageLog:
-    def __init__(self, settings: ConsumerSettings) -> None:
+    def __init__(self, settings: ConsumerSettings, hide: Hide | None = None) -> None:
+        self._hide = hide
         self._identity = {
             "service": settings.service,
             "env": settings.env,
@@ -56,8 +65,13 @@ class MessageLog:
     def write(self, delivery: Delivery, trail: Trail, settlement: Settlement, way: Way) -> None:
         level = _level(trail, settlement)
         if log.isEnabledFor(level):
-            fields = self._identity | _fields(delivery, trail, settlement, way)
+            fields = self._identity | self._hidden(delivery.message, _fields(delivery, trail, settlement, way))
             log_fields(log, level, f"message {settlement.outcome.name}", fields)
+
+    def _hidden(self, message: Message, fields: dict[str, object]) -> dict[str, object]:
+        if self._hide is not None:
+            fields |= {name: self._hide(message, str(fields[name])) for name in _QUOTING if fields.get(name)}
+        return fields
 
 
 def _level(trail: Trail, settlement: Settlement) -> int:

@@ -24,7 +24,7 @@ from holdfast.consumer.event_time import event_time_ns
 from holdfast.consumer.failure_sink import FailedDelivery, FailureSink
 from holdfast.consumer.fields import json_fields
 from holdfast.consumer.identity import logical_key, marks_of, replay_key
-from holdfast.consumer.message_log import LONGEST_ERROR, LONGEST_WORD, MessageLog, Trail
+from holdfast.consumer.message_log import LONGEST_ERROR, LONGEST_WORD, Hide, MessageLog, Trail
 from holdfast.consumer.own_thread import on_own_thread
 from holdfast.consumer.recent import RecentOutcome, RecentOutcomes
 from holdfast.consumer.routes import Routes
@@ -42,7 +42,7 @@ SECONDS_PER_DAY = 86_400
 
 class Pipeline:
     """`failures` takes what would otherwise be sent again for ever. `subscription_topics` is what the topology knows;
-    the user's own map in the settings wins over it."""
+    the user's own map in the settings wins over it. `hide` takes out of a text what is redacted of its message."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Pipeline:
         clock: Clock,
         settings: ConsumerSettings,
         subscription_topics: Mapping[str, str] | None = None,
+        hide: Hide | None = None,
     ) -> None:
         self.recent = RecentOutcomes()
         self._app = app
@@ -59,7 +60,8 @@ class Pipeline:
         self._failures = failures
         self._clock = clock
         self._settings = settings
-        self._log = MessageLog(settings)
+        self._hide = hide
+        self._log = MessageLog(settings, hide)
         self._routes = Routes(
             {**(subscription_topics or {}), **settings.subscription_topic_map},
             settings.system_events_topic,
@@ -82,9 +84,15 @@ class Pipeline:
                 outcome = await self._outcome(delivery, trail)
             finally:
                 self._in_house -= 1
-        settlement = await self._settle(delivery, trail, outcome, way)
+        settlement = await self._settle(delivery, trail, self._hidden(delivery.message, outcome), way)
         self._note(delivery, trail, settlement, way)
         return settlement
+
+    def _hidden(self, message: Message, outcome: Outcome) -> Outcome:
+        """Before anybody is told: an error goes into answers, logs and the desk."""
+        if self._hide is None or not isinstance(outcome, Poisoned | Retry):
+            return outcome
+        return dataclasses.replace(outcome, error=self._hide(message, outcome.error))
 
     def refuse(self, error: Poison, status: int) -> Poisoned:
         """Logs and counts what never became a delivery, such as a push request that is no envelope."""
@@ -206,12 +214,16 @@ class Pipeline:
                 topic=trail.topic,
                 subscription=delivery.subscription,
                 outcome=outcome.name,
-                document=trail.changes[0].path if trail.changes else "",
+                document=self._document(delivery.message, trail),
                 error=outcome.error[:LONGEST_ERROR] if isinstance(outcome, Poisoned | Retry) else "",
                 time_ns=self._clock.now_ns(),
             ),
         )
         self._log.write(delivery, trail, settlement, way)
+
+    def _document(self, message: Message, trail: Trail) -> str:
+        path = trail.changes[0].path if trail.changes else ""
+        return self._hide(message, path) if self._hide is not None else path
 
 
 def is_being_cancelled() -> bool:

@@ -64,6 +64,9 @@ class Browsing:
         """Newest first."""
         return await self._store.list(selection, page_size, page_token)
 
+    async def edits(self, failure: FailedMessage) -> Sequence[Revision]:
+        return await self._store.revisions(failure.id) if failure.revision else ()
+
     async def count(self, selection: Selection) -> Count:
         counted = await self._store.count(selection, COUNTED_AT_MOST + 1)
         return Count(min(counted, COUNTED_AT_MOST), counted <= COUNTED_AT_MOST)

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 
 from holdfast.clock import Clock
 from holdfast.deadletter.audit import Action
+from holdfast.deadletter.fingerprints import example_of
 from holdfast.deadletter.groups import Comment, Group, GroupFilter, GroupPage, GroupState
-from holdfast.deadletter.redaction import HIDDEN, Redaction
+from holdfast.deadletter.quotes import HIDDEN
+from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.selecting import read_time
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
@@ -17,9 +19,6 @@ from holdfast.model.names import check_subscription, subscription_path
 
 # How far back the counts by hour go, where nobody says: a week of 168 numbers.
 DEFAULT_SINCE = "7d"
-
-# One would do, if each quoted its own value; another's may be there by chance.
-MEMBERS_LOOKED_AT = 20
 
 # Somebody else may be changing the same group just now; more often than this it is not chance.
 TRIES = 5
@@ -64,13 +63,16 @@ class Grouping:
         )
 
     async def shown(self, group: Group, redaction: Redaction) -> Group:
-        """Without what is redacted in its example. All members have that text in common, so whichever of them are
-        left tell what is hidden in it; without any, all of it is."""
+        """Without what is redacted in its example: made anew of a member's error, since what is left of a value when
+        ids and numbers are taken out could not be found any more."""
         if not redaction:
             return group
-        members = (await self._store.list(Selection(fingerprint=group.fingerprint), MEMBERS_LOOKED_AT)).failures
-        contents = [member.content for member in members]
-        return replace(group, example=redaction.text(group.example, *contents) if contents else HIDDEN)
+        for member in (await self._store.list(Selection(fingerprint=group.fingerprint), 1)).failures:
+            edits = await self._store.revisions(member.id) if member.revision else ()
+            contents = [member.content, *(edit.content for edit in edits)]
+            error = redaction.text(member.error_details, *contents)
+            return replace(group, example=example_of(replace(member, error_details=error)))
+        return replace(group, example=HIDDEN)
 
     # Acting. `version` is the one that is meant; without it the newest.
 

@@ -4,7 +4,7 @@ that what is redacted is hidden everywhere."""
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.deadletter.audit import Entry, Verdict
@@ -13,7 +13,8 @@ from holdfast.deadletter.edits.document import PAYLOAD_FORMS, document_of
 from holdfast.deadletter.grouping import FoundGroup
 from holdfast.deadletter.groups import Comment, Group
 from holdfast.deadletter.payload import read_payload
-from holdfast.deadletter.redaction import HIDDEN, Redaction
+from holdfast.deadletter.quotes import HIDDEN
+from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.reporting import Processed, Promise, Report
 from holdfast.deadletter.statistics import ReasonStatistics, bounded_reasons
 from holdfast.model.exact_json import dump_exact_json, plain
@@ -22,9 +23,12 @@ from holdfast.model.json_pointer import format_pointer
 from holdfast.model.timestamps import format_rfc3339
 
 
-def failure_to_json(failure: FailedMessage, payload: bool, redaction: Redaction) -> dict[str, Any]:
+def failure_to_json(
+    failure: FailedMessage, payload: bool, redaction: Redaction, edits: Sequence[Revision] = ()
+) -> dict[str, Any]:
     """`payload` adds what was carried: `data` in base64, `text` if it is UTF-8, `json` if it is JSON. What is hidden
-    is named by `redacted`, and a payload that has some of it is shown without `data`."""
+    is named by `redacted`, and a payload that has some of it is shown without `data`. The error may quote `edits` too:
+    they were sent since."""
     return {
         "id": failure.id,
         "messageId": failure.message_id,
@@ -33,7 +37,7 @@ def failure_to_json(failure: FailedMessage, payload: bool, redaction: Redaction)
         "failureReason": failure.failure_reason,
         "failureClass": str(failure.failure_class),
         "group": failure.fingerprint,
-        "errorDetails": redaction.text(failure.error_details, failure.content),
+        "errorDetails": redaction.text(failure.error_details, failure.content, *(edit.content for edit in edits)),
         "retryCount": failure.retry_count,
         "status": str(failure.status),
         "deliveryAttempt": failure.delivery_attempt,
@@ -95,7 +99,7 @@ def revision_to_json(revision: Revision, redaction: Redaction) -> dict[str, Any]
 
 
 def found_to_json(found: Found, redaction: Redaction) -> dict[str, Any]:
-    return failure_to_json(found.failure, payload=True, redaction=redaction) | {
+    return failure_to_json(found.failure, True, redaction, found.revisions) | {
         "revisions": [revision_to_json(revision, redaction) for revision in found.revisions],
         "lineage": list(found.lineage),
     }

@@ -11,27 +11,19 @@ shown, exported or searched for, and no edit may touch it: whoever may test a va
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote
 
-from holdfast.deadletter.edits.document import document_of
+from holdfast.consumer.decode import unpacked
+from holdfast.deadletter.edits.document import document_of, payload_document
+from holdfast.deadletter.quotes import HIDDEN, texts_of, without_values, without_words_of
 from holdfast.deadletter.selection import Selection, path_parts
-from holdfast.errors import BadInput, PermissionDenied, SettingError
-from holdfast.model.exact_json import Number
-from holdfast.model.failed_message import CUT_MARK, Content
+from holdfast.errors import BadInput, PermissionDenied, Poison, SettingError
+from holdfast.model.failed_message import Content
 from holdfast.model.json_pointer import Path, format_pointer, parse_pointer
+from holdfast.model.message import Message
 from holdfast.settings import DeskSettings
-
-HIDDEN = "[redacted]"
-
-# One that is shorter is replaced only where it stands alone: a "7" is in nearly every text.
-SHORTEST_ANYWHERE = 4
-# The end of a text that was cut may hold the beginning of a value.
-SHORTEST_BEGINNING = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +116,26 @@ class Redaction:
         """Errors tell what they met. Every hidden value of these contents is replaced, however it is written."""
         if not self._rules or not text:
             return text
-        values = {value for content in contents for value in self._hidden_values(content)}
-        return _without(text, values) if values else text
+        for content in contents:
+            text = without_values(text, set(self._hidden_values(content)))
+            text = without_words_of(text, self._unreadable(content))
+        return text
+
+    def of_message(self, message: Message, text: str) -> str:
+        return self.text(text, Content(message.data, message.attributes, message.ordering_key))
+
+    def _unreadable(self, content: Content) -> bytes:
+        """The payload, where it is hidden because nobody can say what is in it."""
+        is_readable = "json" in payload_document(_unpacked(content.data))
+        return b"" if is_readable or not self._hides_payloads else content.data
 
     def _hidden_values(self, content: Content) -> Iterator[str]:
-        document = document_of(content)
+        document = document_of(replace(content, data=_unpacked(content.data)))
         for path in self.hidden_paths(document):
             value: Any = document
             for step in path:
                 value = value[int(step)] if isinstance(value, list) else value[step]
-            yield from _texts(value)
+            yield from texts_of(value)
 
     # Questions.
 
@@ -154,6 +156,14 @@ class Redaction:
 
 
 NOTHING_HIDDEN = Redaction()
+
+
+def _unpacked(data: bytes) -> bytes:
+    """As the consumer reads it."""
+    try:
+        return unpacked(data)
+    except Poison:
+        return data
 
 
 def redaction_from(settings: DeskSettings) -> Redaction:
@@ -223,44 +233,3 @@ def _replaced(value: Any, path: Path) -> Any:
         place = int(path[0])
         return [*value[:place], _replaced(value[place], path[1:]), *value[place + 1 :]]
     return {**value, path[0]: _replaced(value[path[0]], path[1:])}
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """What stands at the leaves. Empty text, true, false and null tell nothing that a text could be searched for."""
-    if isinstance(value, dict | list):
-        for name, item in _items(value):
-            if isinstance(value, dict):
-                yield name
-            yield from _texts(item)
-    elif isinstance(value, Number):
-        yield value.text
-    elif isinstance(value, str) and value.strip():
-        yield value
-
-
-def _without(text: str, values: set[str]) -> str:
-    written = sorted({form for value in values for form in _written(value)}, key=len, reverse=True)
-    pattern = "|".join(map(_pattern, written))
-    shown = re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
-    return _without_cut_end(shown, written) if shown.endswith(CUT_MARK) else shown
-
-
-def _written(value: str) -> set[str]:
-    """As JSON, Python and URLs write it; errors put spaces together, and lines."""
-    forms = {value, value.strip(), " ".join(value.split()), quote(value), quote(value, safe="")}
-    forms |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
-    return {form for form in forms if form}
-
-
-def _pattern(form: str) -> str:
-    escaped = re.escape(form)
-    return escaped if len(form) >= SHORTEST_ANYWHERE else rf"(?<!\w){escaped}(?!\w)"
-
-
-def _without_cut_end(text: str, written: Sequence[str]) -> str:
-    kept = text.removesuffix(CUT_MARK)
-    for form in written:
-        for length in range(len(form) - 1, SHORTEST_BEGINNING - 1, -1):
-            if kept.endswith(form[:length]):
-                return kept[:-length] + HIDDEN + CUT_MARK
-    return text

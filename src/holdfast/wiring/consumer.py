@@ -27,6 +27,7 @@ from holdfast.consumer.push_auth import PushAuth
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.capture import DirectCapture
 from holdfast.deadletter.intake import Intake
+from holdfast.deadletter.redaction import redaction_from
 from holdfast.errors import SettingError
 from holdfast.model.names import short_id, topic_path
 from holdfast.settings import Settings
@@ -68,7 +69,9 @@ async def consuming(settings: Settings, app: Consumer, clock: Clock) -> AsyncIte
 def make_pipeline(
     settings: Settings, clock: Clock, app: Consumer, documents: DocumentStore, sink: FailureSink
 ) -> Pipeline:
-    return Pipeline(app, documents, sink, clock, settings.consumer, topics_by_subscription(settings))
+    redaction = redaction_from(settings.desk)
+    hide = redaction.of_message if redaction else None
+    return Pipeline(app, documents, sink, clock, settings.consumer, topics_by_subscription(settings), hide)
 
 
 def consumer_routes(pipeline: Pipeline, documents: DocumentStore, auth: PushAuth | None) -> list[Route]:

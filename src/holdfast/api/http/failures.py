@@ -47,7 +47,10 @@ def routes(browsing: Browsing, reporting: Reporting, sight: Sight) -> list[ApiRo
         count = await browsing.count(selection)
         return JSONResponse(
             {
-                "failures": [failure_to_json(failure, False, redaction) for failure in page.failures],
+                "failures": [
+                    failure_to_json(failure, False, redaction, await browsing.edits(failure) if redaction else ())
+                    for failure in page.failures
+                ],
                 "nextPageToken": page.next_page_token,
                 "count": count.number,
                 "countIsExact": count.is_exact,

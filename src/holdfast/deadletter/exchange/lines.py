@@ -72,7 +72,7 @@ def write_line(
     failure: FailedMessage, revisions: Sequence[Revision], origin: FailedMessage | None, redaction: Redaction
 ) -> str:
     """Where something is hidden, the line says so by `redacted`, and cannot be imported."""
-    line = _lean(failure_to_json(failure, True, redaction))
+    line = _lean(failure_to_json(failure, True, redaction, revisions))
     line["revisions"] = [
         revision_to_json(revision, redaction) | _lean(content_to_json(revision.content, True, redaction))
         for revision in revisions
