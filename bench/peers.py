@@ -152,6 +152,13 @@ def holdfast_consumer(
     return Server(name, command, port, scratch, serves=_serves_http, environment=environment, helpers=helpers)
 
 
+def holdfast_up(name: str, scratch: Path, data: Path, broker_port: int) -> Server:
+    """Everything in one process, as it is by default."""
+    port = free_port()
+    ports = ("--port", str(port), "--broker-port", str(broker_port))
+    return Server(name, [_holdfast(), "up", *ports, "--data", str(data)], port, scratch, serves=_serves_http)
+
+
 def plain_program(
     name: str, scratch: Path, script: str, *options: str, environment: Mapping[str, str], helpers: Sequence[Server]
 ) -> Server:

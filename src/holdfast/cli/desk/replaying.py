@@ -25,7 +25,9 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 watch_option = click.option("--watch/--no-watch", default=None, help="Follow it to its end.  [default: on a terminal]")
 
 _OPTIONS = (
-    click.option("--target", type=click.Choice([*Target]), help="Where to.  [default: the failing subscription]"),
+    click.option(
+        "--target", type=click.Choice(tuple(map(str, Target))), help="Where to.  [default: the failing subscription]"
+    ),
     click.option("--to-topic", metavar="NAME", help="The topic, for --target topic."),
     click.option("--per-second", type=float, metavar="N", help="A second at most; 0: no bound.  [default: 50]"),
     click.option("--concurrency", type=int, metavar="N", help="Out at once at most; 0: no bound.  [default: 100]"),

@@ -20,7 +20,9 @@ _ITEM_TITLES = ("failure", "state", "message", "sent", "note")
 
 
 @click.command("list")
-@click.option("--state", type=click.Choice([*JobState]), multiple=True, help="In this state. May be repeated.")
+@click.option(
+    "--state", type=click.Choice(tuple(map(str, JobState))), multiple=True, help="In this state. May be repeated."
+)
 @limit_option
 @json_option
 @acting_options
@@ -43,14 +45,14 @@ def _cells(replay: Mapping[str, Any]) -> list[object]:
 @click.command()
 @replay_argument
 @click.option("--items", is_flag=True, help="Its messages: those that failed or were skipped, or those of --state.")
-@click.option("--state", type=click.Choice([*ItemState]), multiple=True, help="Messages in this state.")
+@click.option("--state", type=click.Choice(tuple(map(str, ItemState))), multiple=True, help="Messages in this state.")
 @limit_option
 @json_option
 @acting_options
 def show(desk: Sender, replay_id: int, items: bool, state: Sequence[str], limit: int, as_json: bool) -> None:
     """Show one replay, or its messages."""
     if items or state:
-        _show_items(desk, replay_id, state or [ItemState.FAILED, ItemState.SKIPPED], limit, as_json)
+        _show_items(desk, replay_id, state or [str(ItemState.FAILED), str(ItemState.SKIPPED)], limit, as_json)
         return
     replay = desk.get(f"{PATH}/{replay_id}")
     report = desk.get(f"{PATH}/{replay_id}/shadow") if replay["options"]["target"] == "shadow" else {}
