@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 100.0
 
 
 class Shop:
-    """A consumer to push to. A message says how often it fails; -1 is always. One that is delivered twice fails twice."""
+    """A consumer to push to. A message says how often it fails; -1 is always. Delivered twice, it fails twice."""
 
     def __init__(self) -> None:
         self.delivered: list[dict[str, Any]] = []
