@@ -148,7 +148,7 @@ async def test_one_that_fails_twice_and_then_succeeds(world: World) -> None:
         for delay, number in ((5, 1), (10, 2)):
             await world.turn_after(delay)
             await world.consumer.fail()
-            await until_row(world, lambda row, number=number: row.retry_count == number and not row.is_out)
+            await until_retried(world, number)
         await world.turn_after(20)
         await world.consumer.ack()
         await world.turn_after(1)
@@ -177,6 +177,11 @@ async def test_one_that_always_fails_is_given_up_after_three_at_5_10_and_20_seco
     assert "amount" not in caplog.text  # never what the message carries
     await world.turn_after(1000)
     assert len(world.outlet.sent) == 3
+
+
+async def until_retried(world: World, number: int) -> None:
+    """And the end of that retry is known."""
+    await until_row(world, lambda row: row.retry_count == number and not row.is_out)
 
 
 async def until_row(world: World, is_so: Callable[[FailedMessage], bool]) -> None:
@@ -240,7 +245,7 @@ async def test_a_key_that_is_held_goes_on_in_order_after_its_retries(world: Worl
         await until_row(world, lambda row: row.status is QUEUED)
         await world.turn_after(5)
         assert [message.data for message in await world.consumer.fail()] == [b"1"]
-        await until_row(world, lambda row: row.retry_count == 1 and not row.is_out)
+        await until_retried(world, 1)
         assert await world.consumer.receive() == []  # the others still wait
         await world.turn_after(10)
         seen: list[bytes] = []
