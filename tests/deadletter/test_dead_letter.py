@@ -104,6 +104,13 @@ def test_a_dead_letter_of_cloud_pubsub() -> None:
     assert failure.attributes == {"tenant": "a"}
 
 
+@pytest.mark.parametrize(
+    ("told", "expected"), [("poison", "poison"), ("", "unknown"), ("Poison", "unknown"), ("x", "unknown")]
+)
+def test_the_class_that_its_consumer_gave_it(told: str, expected: str) -> None:
+    assert row(FULL | {names.FAILURE_CLASS: told}).failure_class == expected
+
+
 def test_what_it_says_of_its_lineage_is_beside_the_row_and_not_in_it() -> None:
     lineage = {REPLAY_ID: "id", ORIGINAL_MESSAGE_ID: "1", IN_PLACE_OF: "2"}
     message = Message(b"", FULL | lineage, message_id="dead-1", publish_time_ns=DEAD_LETTERED_AT)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +22,12 @@ from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.model.fate import Fate
 from holdfast.model.message import Message
 from holdfast.model.replay_attributes import ORIGINAL_MESSAGE_ID, REPLAY_ID
-from holdfast.model.resources import Subscription
+from holdfast.model.resources import DeadLetterPolicy, Subscription
 from holdfast.testing import ManualClock
 from holdfast.testing.contracts.failures import a_failure
 from holdfast.transports.local import LocalTransport
 from tests.support.desk_parts import (
+    DEAD_LETTERS,
     ORDERS,
     SETTLE_SECONDS,
     TOPIC,
@@ -147,7 +148,7 @@ async def test_one_that_fails_twice_and_then_succeeds(world: World) -> None:
         for delay, number in ((5, 1), (10, 2)):
             await world.turn_after(delay)
             await world.consumer.fail()
-            await until_row(world, lambda row, number=number: row.retry_count == number and not row.is_out)
+            await until_retried(world, number)
         await world.turn_after(20)
         await world.consumer.ack()
         await world.turn_after(1)
@@ -178,9 +179,14 @@ async def test_one_that_always_fails_is_given_up_after_three_at_5_10_and_20_seco
     assert len(world.outlet.sent) == 3
 
 
-async def until_row(world: World, is_so: Any) -> None:
+async def until_retried(world: World, number: int) -> None:
+    """And the end of that retry is known."""
+    await until_row(world, lambda row: row.retry_count == number and not row.is_out)
+
+
+async def until_row(world: World, is_so: Callable[[FailedMessage], bool]) -> None:
     async with asyncio.timeout(20):
-        while not is_so(await world.row()):
+        while not any(map(is_so, await world.rows())):
             await asyncio.sleep(0.002)
 
 
@@ -224,6 +230,28 @@ async def test_what_a_person_replays_meanwhile_is_not_retried(world: World) -> N
     await world.parts.store.save([row.mark_replayed(world.clock.now_ns(), 1, "x")])
     await world.turn_after(100)
     assert world.outlet.sent == []
+
+
+async def test_a_key_that_is_held_goes_on_in_order_after_its_retries(world: World) -> None:
+    await world.broker.delete_subscription(ORDERS)
+    policy = DeadLetterPolicy(DEAD_LETTERS, 5)
+    labels = {"holdfast-ordered-dead-letters": "hold"}
+    held = Subscription(ORDERS, TOPIC, dead_letter=policy, ordered=True, labels=labels)
+    await world.broker.create_subscription(held)
+    for text in (b"1", b"2", b"3"):
+        await world.broker.publish_message(TOPIC, Message(text, ordering_key="key"))
+    async with running(world.parts.collector(LocalTransport(world.broker))):
+        assert [message.data for message in await world.consumer.fail()] == [b"1"]
+        await until_row(world, lambda row: row.status is QUEUED)
+        await world.turn_after(5)
+        assert [message.data for message in await world.consumer.fail()] == [b"1"]
+        await until_retried(world, 1)
+        assert await world.consumer.receive() == []  # the others still wait
+        await world.turn_after(10)
+        seen: list[bytes] = []
+        while acked := await world.consumer.ack():
+            seen += [message.data for message in acked]
+    assert seen == [b"1", b"2", b"3"]
 
 
 # How many at once.

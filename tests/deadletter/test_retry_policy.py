@@ -71,6 +71,14 @@ def test_what_can_be_done_about_it(reason: str, failure_class: FailureClass) -> 
     assert begun(reason).failure_class is failure_class
 
 
+@pytest.mark.parametrize("told", [FailureClass.POISON, FailureClass.MISCONFIGURED])
+def test_a_reason_without_a_rule_is_what_its_consumer_says(told: FailureClass) -> None:
+    failure = policy().begin(a_failure("1", failure_reason="NO_NUMBER", failure_class=told), NOW)
+    assert (failure.status, failure.failure_class) == (FailureStatus.PERMANENT_FAILURE, told)
+    own = policy({"reason": "NO_NUMBER", "delays": [1]})
+    assert own.begin(failure, NOW).status is FailureStatus.QUEUED_FOR_RETRY  # a rule of its own says more
+
+
 def test_a_duplicate_is_a_success_at_once() -> None:
     failure = begun("DUPLICATE_MESSAGE")
     assert (failure.status, failure.retry_success_at_ns) == (FailureStatus.RETRY_SUCCESS, NOW)

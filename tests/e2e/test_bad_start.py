@@ -287,6 +287,8 @@ def test_looking_at_damaged_data(with_data: Launcher) -> None:
         ({"SUBSCRIPTION_TOPIC_MAP": "{"}, ["SUBSCRIPTION_TOPIC_MAP", "'{'", "must map text to text"]),
         ({"HOLDFAST_CONSUMER_STORE": "mysql://x"}, ["consumer.store", "'mysql://x'", "sqlite:///path"]),
         ({"HOLDFAST_DESK_FAILURES": "x.db"}, ["desk.failures", "'x.db'", "sqlite:///path"]),
+        ({"HOLDFAST_DESK_RETRY": '[{"reason": "A", "delay": 5}]'}, ["desk.retry[0].delay", "5", "these are: reason"]),
+        ({"HOLDFAST_DESK_SUBSCRIPTIONS": "a b"}, ["HOLDFAST_DESK_SUBSCRIPTIONS", "must be subscription ids"]),
         ({"HOLDFAST_CONFIG": "no-such.toml"}, ["no-such.toml", "there is no such file"]),
     ],
 )

@@ -166,6 +166,7 @@ def test_what_is_not_json_is_dead_lettered_at_once(
         "CloudPubSubDeadLetterSourceDeliveryCount": "1",
         "holdfast-source-message-id": message_id,
         "holdfast-source-topic": "projects/local/topics/system.events",
+        "holdfast-failure-class": "poison",
         "holdfast-failure-reason": "DECODE_ERROR",
         "holdfast-last-status": "400",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.broker.leases import Failure, Lease
 from holdfast.broker.wire import decode
 from holdfast.model import dead_letter_attributes as names
+from holdfast.model.failed_message import FailureClass
 from holdfast.model.message import Message
 from holdfast.model.names import project_of, short_id
 from holdfast.model.resources import Subscription
@@ -34,6 +35,8 @@ def _ours(subscription: Subscription, original: Message, failure: Failure) -> di
         names.SOURCE_MESSAGE_ID: original.message_id,
         names.SOURCE_TOPIC: subscription.topic,
         names.FAILURE_REASON: failure.reason,
+        # Whoever says so knows that it will not succeed later.
+        names.FAILURE_CLASS: FailureClass.POISON if failure.dead_letter_now else "",
         names.ERROR: failure.error,
         names.LAST_STATUS: failure.status,
     }

@@ -8,6 +8,7 @@ from holdfast.consumer.failure_sink import FailedDelivery
 from holdfast.consumer.transport import Transport
 from holdfast.errors import StorageUnavailable
 from holdfast.model import dead_letter_attributes as names
+from holdfast.model.failed_message import FailureClass
 from holdfast.model.message import Message
 from holdfast.model.names import project_of, short_id, topic_path
 from holdfast.model.timestamps import format_rfc3339
@@ -51,6 +52,7 @@ def _about(failed: FailedDelivery, project: str) -> dict[str, str]:
         names.SOURCE_SUBSCRIPTION: short_id(delivery.subscription),
         names.SOURCE_MESSAGE_ID: message.message_id,
         names.FAILURE_REASON: failed.reason,
+        names.FAILURE_CLASS: "" if failed.failure_class is FailureClass.UNKNOWN else failed.failure_class,
         names.ERROR: failed.error,
         names.SOURCE_TOPIC: topic_path(project, failed.topic) if failed.topic else "",
         names.SOURCE_PUBLISH_TIME: format_rfc3339(message.publish_time_ns) if message.publish_time_ns else "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.model.failed_message import FailureClass
 from holdfast.model.message import Delivery
 
 
@@ -16,6 +17,7 @@ class FailedDelivery:
     topic: str
     reason: str
     error: str
+    failure_class: FailureClass = FailureClass.UNKNOWN
 
 
 class FailureSink(Protocol):

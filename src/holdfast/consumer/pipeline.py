@@ -30,6 +30,7 @@ from holdfast.consumer.recent import RecentOutcome, RecentOutcomes
 from holdfast.consumer.routes import Routes
 from holdfast.consumer.settle import Settlement, Way, must_be_recorded, not_recorded, settle
 from holdfast.errors import Poison
+from holdfast.model.failed_message import FailureClass
 from holdfast.model.message import Delivery, Message
 from holdfast.model.outcome import Duplicate, Outcome, Poisoned, Retry
 from holdfast.settings import ConsumerSettings
@@ -191,9 +192,11 @@ class Pipeline:
         if not must_be_recorded(outcome, way, has_policy=policy, has_topic=topic):
             return settle(outcome, delivery.attempt)
         assert isinstance(outcome, Poisoned | Retry)
-        reason = outcome.reason if isinstance(outcome, Poisoned) else STORE_MISCONFIGURED
+        reason, failure_class = STORE_MISCONFIGURED, FailureClass.MISCONFIGURED
+        if isinstance(outcome, Poisoned):
+            reason, failure_class = outcome.reason, FailureClass.POISON
         try:
-            await self._failures.record(FailedDelivery(delivery, trail.topic, reason, outcome.error))
+            await self._failures.record(FailedDelivery(delivery, trail.topic, reason, outcome.error, failure_class))
         except Exception as error:  # noqa: BLE001 - whatever it is: not recorded is not acked
             trail.record_error = f"{self._failures.name}: {error}"
             return not_recorded(outcome, delivery.attempt)

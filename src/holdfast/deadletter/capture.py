@@ -67,6 +67,7 @@ def _failed_message(failed: FailedDelivery, attributes: dict[str, str], now_ns: 
         publish_time_ns=message.publish_time_ns,
         delivery_attempt=failed.delivery.attempt,
         status=FailureStatus.PERMANENT_FAILURE,
+        failure_class=failed.failure_class,
         created_at_ns=now_ns,
         failed_at_ns=now_ns,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from holdfast.errors import BadInput
 from holdfast.model import dead_letter_attributes, replay_attributes
-from holdfast.model.failed_message import FailedMessage, FailureStatus, bounded_error_details
+from holdfast.model.failed_message import FailedMessage, FailureClass, FailureStatus, bounded_error_details
 from holdfast.model.message import Delivery, Message
 from holdfast.model.names import (
     DESK_SUFFIX,
@@ -68,6 +68,7 @@ def _failed_message(delivery: Delivery, told: Mapping[str, str], now_ns: int) ->
         publish_time_ns=_publish_time_ns(message, told),
         delivery_attempt=_delivery_attempt(told),
         status=FailureStatus.PERMANENT_FAILURE,
+        failure_class=_failure_class(told),
         created_at_ns=now_ns,
         failed_at_ns=min(message.publish_time_ns, LATEST_TIME_NS),
     )
@@ -111,6 +112,13 @@ def _source_topic(desk: str, told: Mapping[str, str]) -> str:
 def _reason(told: Mapping[str, str]) -> str:
     reason = told.get(dead_letter_attributes.FAILURE_REASON, "").strip()
     return reason[:LONGEST_REASON] or DEFAULT_REASON
+
+
+def _failure_class(told: Mapping[str, str]) -> FailureClass:
+    try:
+        return FailureClass(told.get(dead_letter_attributes.FAILURE_CLASS, ""))
+    except ValueError:
+        return FailureClass.UNKNOWN
 
 
 def _error_details(told: Mapping[str, str]) -> str:

@@ -9,7 +9,8 @@
     reason = "DUPLICATE_MESSAGE"
     outcome = "retry_success"   # there is nothing to retry
 
-The reason "*" is any that has no rule of its own. What a table leaves out stays as it was.
+The reason "*" is any that has no rule of its own, unless its consumer said that it is poison or misconfigured. What a
+table leaves out stays as it was.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ _SOON = (5.0, 10.0, 20.0)
 _POISON = RetryRule(FailureClass.POISON)
 _MISCONFIGURED = RetryRule(FailureClass.MISCONFIGURED)
 
+# Of a reason without a rule, where the consumer said what can be done about it.
+_TOLD: Mapping[FailureClass, RetryRule] = {FailureClass.POISON: _POISON, FailureClass.MISCONFIGURED: _MISCONFIGURED}
+
 DEFAULT_RULES: Mapping[str, RetryRule] = {
     "SCHEMA_VALIDATION_ERROR": _POISON,
     "DECODE_ERROR": _POISON,
@@ -82,12 +86,15 @@ class RetryPolicy:
         """Raises SettingError that names the table and its key."""
         return cls(_edited(DEFAULT_RULES, tables), jitter, spread)
 
-    def rule(self, reason: str) -> RetryRule:
+    def rule(self, reason: str, told: FailureClass = FailureClass.UNKNOWN) -> RetryRule:
+        """`told` is the class that the consumer gave it: it knows more than the rule of any other."""
+        if reason not in self._rules and told in _TOLD:
+            return _TOLD[told]
         return self._rules.get(reason) or self._rules[ANY_OTHER]
 
     def begin(self, failure: FailedMessage, now_ns: int) -> FailedMessage:
         """A failure that is new: its class, and its first retry if it has any."""
-        rule = self.rule(failure.failure_reason)
+        rule = self.rule(failure.failure_reason, failure.failure_class)
         failure = replace(failure, failure_class=rule.failure_class)
         if rule.succeeded:
             return replace(failure, status=FailureStatus.QUEUED_FOR_RETRY).mark_retry_success(now_ns)
@@ -95,7 +102,7 @@ class RetryPolicy:
 
     def retry_failed(self, failure: FailedMessage, now_ns: int, error_details: str) -> FailedMessage:
         """The retry that was out has failed: another one, or none any more."""
-        rule = self.rule(failure.failure_reason)
+        rule = self.rule(failure.failure_reason, failure.failure_class)
         return self._next_retry(failure, rule, now_ns, error_details) or failure.give_up(error_details)
 
     def _next_retry(

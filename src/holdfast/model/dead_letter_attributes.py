@@ -12,6 +12,7 @@ SOURCE_PUBLISH_TIME = "CloudPubSubDeadLetterSourceTopicPublishTime"  # RFC 3339
 SOURCE_MESSAGE_ID = "holdfast-source-message-id"
 SOURCE_TOPIC = "holdfast-source-topic"  # the full path
 FAILURE_REASON = "holdfast-failure-reason"
+FAILURE_CLASS = "holdfast-failure-class"  # FailureClass: what the consumer says can be done about it
 ERROR = "holdfast-error"
 LAST_STATUS = "holdfast-last-status"
 
@@ -25,6 +26,7 @@ ALL = frozenset(
         SOURCE_MESSAGE_ID,
         SOURCE_TOPIC,
         FAILURE_REASON,
+        FAILURE_CLASS,
         ERROR,
         LAST_STATUS,
     }
