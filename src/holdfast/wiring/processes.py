@@ -115,7 +115,6 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         consumer = make_consumer(settings, clock, load_app(app) if app else None)
         part = await stack.enter_async_context(consuming(settings, consumer, clock))
-        warn_of_unmapped(settings, consumer, pull)
         await stack.enter_async_context(serving(listener, part.routes, part.checks))
         if not app and _may_create(settings):
             token = push_token(settings) if part.auth else None
@@ -124,6 +123,7 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
         if pull:  # first to stop: what it has begun needs all the others
             paths = [subscription_path(settings.general.project, name) for name in pull]
             await stack.enter_async_context(pulling(part.transport(), part.pipeline, clock, settings.consumer, paths))
+            warn_of_unmapped(settings, consumer, pull)
         yield Running(http_port=port)
 
 
