@@ -171,7 +171,8 @@ def test_commands_that_are_shown_can_be_typed(line: str, arguments: list[str]) -
     while isinstance(command, click.Group) and not arguments[0].startswith("-"):
         command, arguments = command.commands[arguments[0]], arguments[1:]
     if arguments not in (["--help"], ["--version"]):
-        command.make_context(line, [*arguments])  # raises UsageError for what does not exist; runs nothing
+        # Raises UsageError for what does not exist; runs nothing. A command remembers how its help is asked for.
+        command.make_context(line, [*arguments], help_option_names=["-h", "--help"])
 
 
 # Words.

@@ -117,6 +117,10 @@ def test_attempts(told: object, meant: tuple[int | None, int | None]) -> None:
     assert selection_from_json(selection_to_json(found), READING) == found
 
 
+def test_a_dot_within_a_key_of_a_payload() -> None:
+    assert selection_from_json({"payload": {r"a\..b": "1"}}, READING).payload == {r"a\..b": "1"}
+
+
 def test_a_topic_that_nobody_told_can_be_asked_for() -> None:
     assert selection_from_json({"topic": "unknown"}, READING).topic == "unknown"
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from holdfast.api.http import push_endpoint
+from holdfast.api.http import push_endpoint, retention
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
 from holdfast.consumer.housekeeping import keep_forgetting
@@ -35,7 +35,7 @@ from holdfast.wiring.consumer import (
     warn_of_unmapped,
 )
 from holdfast.wiring.desk import counted_by, looking_routes
-from holdfast.wiring.desk_work import make_desk, retry_policy, working
+from holdfast.wiring.desk_work import make_clean_up, make_desk, retry_policy, working
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.mending import ingest_routes, mending_routes
 from holdfast.wiring.push_tokens import local_auth, push_token
@@ -86,6 +86,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
             *looking_routes(failures, clock, settings, counted_by(pipeline.recent, clock)),
             *mending_routes(failures, clock, settings, [SchemaCheck(schemas), RouteCheck(rehearsal)]),
             *await ingest_routes(failures, clock, settings, transport, schemas),
+            *retention.routes(make_clean_up(settings, clock, failures).clean_up_now),
             *await stack.enter_async_context(replaying(failures, transport, clock, settings, app)),
         ]
         routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes]
@@ -147,6 +148,7 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
             *looking_routes(failures, clock, settings),
             *mending_routes(failures, clock, settings, [SchemaCheck(schemas)]),
             *await ingest_routes(failures, clock, settings, transport, schemas),
+            *retention.routes(make_clean_up(settings, clock, failures).clean_up_now),
             *await stack.enter_async_context(replaying(failures, transport, clock, settings)),
         ]
         await stack.enter_async_context(serving(listener, routes, {"failures": failures.count_by_status}))
