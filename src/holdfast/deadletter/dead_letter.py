@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.errors import BadInput
 from holdfast.model import dead_letter_attributes, replay_attributes
@@ -147,6 +148,7 @@ def _project_of(path: str) -> str:
     return project_of(path) if _passes(check_subscription, path) else ""
 
 
+@lru_cache(maxsize=1024)  # one desk sees few subscriptions and topics, again and again
 def _passes(check: Callable[[str, str], None], path: str) -> bool:
     try:
         check("path", path)
