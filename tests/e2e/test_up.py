@@ -191,8 +191,8 @@ def test_a_dead_letter_becomes_one_failure_that_everyone_can_read(
     assert in_list["attributes"] == {"origin": "a test"}
 
     shown = json.loads(shared_launcher.run("failures", "show", str(failure_id), "--json").stdout)
-    payload = {"data": base64.b64encode(data).decode(), "text": data.decode()}
-    assert shown == in_list | payload
+    whole = {"data": base64.b64encode(data).decode(), "text": data.decode(), "revisions": [], "lineage": [failure_id]}
+    assert shown == in_list | whole
     assert http.get(f"{up.url}/api/v1/failures/{failure_id}").body == shown
     by_url = shared_launcher.run("failures", "show", str(failure_id), "--url", up.url, "--json")
     assert json.loads(by_url.stdout) == shown

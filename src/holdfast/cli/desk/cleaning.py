@@ -1,4 +1,4 @@
-"""`holdfast failures clean-up`."""
+"""`holdfast failures cleanup`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json
 
 
-@click.command("clean-up")
+@click.command("cleanup")
 @click.option("--days", type=float, help="Keep what was mended in so many days.  [default: 30]")
 @json_option
 @acting_options
