@@ -86,18 +86,26 @@ def _rows(connection: sqlite3.Connection, asked: Ask | AskMany) -> list[Row]:
     if isinstance(asked, Ask):
         return connection.execute(asked.sql.sqlite, _written(asked.values)).fetchall()
     text = asked.batch.sql.sqlite
+    if not asked.batch.gives_rows:
+        connection.executemany(text, map(_written, asked.rows))
+        return []
     return [row for values in asked.rows for row in connection.execute(text, _written(values)).fetchall()]
 
 
 def _written(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _value(value) for name, value in values.items()}
+    return {
+        name: value if (write := _WRITERS.get(type(value))) is None else write(value) for name, value in values.items()
+    }
 
 
-def _value(value: Any) -> Any:
-    if isinstance(value, Json):
-        return json.dumps(value.value, ensure_ascii=False)
-    if isinstance(value, Plain):
-        value = value.value
-    if isinstance(value, PayloadJson):
-        return original_message(value.data)
-    return json.dumps(value) if isinstance(value, list) else value
+def _plain(value: Plain) -> Any:
+    return json.dumps(value.value) if isinstance(value.value, list) else value.value
+
+
+# By the exact type, because a batch has ten thousands of values.
+_WRITERS: Mapping[type, Callable[[Any], Any]] = {
+    Json: lambda value: json.dumps(value.value, ensure_ascii=False),
+    PayloadJson: lambda value: original_message(value.data),
+    Plain: _plain,
+    list: json.dumps,
+}
