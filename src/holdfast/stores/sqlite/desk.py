@@ -50,7 +50,10 @@ class SqliteDriver:
         self._writer = writer
 
     async def read(self, make: Callable[[], Operation[T]]) -> T:
-        return await self._reader.read(lambda connection: _at_one_moment(connection, make()))
+        return await self._reader.read(lambda connection: _run(connection, make()))
+
+    async def read_at_once(self, make: Callable[[], Operation[T]]) -> T:
+        return await self._reader.read(lambda connection: _at_once(connection, make()))
 
     async def write(self, make: Callable[[], Operation[T]]) -> T:
         if self._writer is None:
@@ -61,8 +64,7 @@ class SqliteDriver:
         await self._reader.close()
 
 
-def _at_one_moment(connection: sqlite3.Connection, operation: Operation[T]) -> T:
-    """All statements of a read see the same state."""
+def _at_once(connection: sqlite3.Connection, operation: Operation[T]) -> T:
     if connection.in_transaction:  # in memory a read is a part of what is written
         return _run(connection, operation)
     connection.execute("BEGIN")

@@ -393,5 +393,6 @@ SCHEMA = Schema(
     application_id=0x48464403,
     migrations=[_CREATE_FAILED_MESSAGES, _TO_FORMAT_2],
     cache_kibibytes=64 * 1024,
+    readers=4,  # a search through all payloads takes seconds, and retries must not wait for it
     functions=FUNCTIONS,
 )
