@@ -179,12 +179,16 @@ async def test_a_flipped_byte_of_the_audit_trail_is_named(path: Path, bit: int) 
     for number in range(3):
         await store.append(Action(f"somebody-{number}", "failure.hold", "7"))
     await store.close()
-    content = bytearray(path.read_bytes())
-    content[content.index(b"somebody-1")] ^= bit
-    path.write_bytes(content)
+    flip(path, b"somebody-1", bit)
     reader = SqliteDeskStore.read_only(path)
     assert (await verify(reader.read_entries())).problem == "entry 2 was changed"
     await reader.close()
+
+
+def flip(path: Path, at: bytes, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(at)] ^= bit
+    path.write_bytes(content)
 
 
 async def test_a_slow_read_does_not_hold_up_the_others(path: Path) -> None:
