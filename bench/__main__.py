@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import broker, consumer, desk_replay, firestore, pull, push, report, startup
+from bench import broker, consumer, desk, desk_replay, firestore, pull, push, report, startup
 from bench.environment import describe_environment
 from bench.figures import Comparison, Part
 from bench.generator import Generator, LoadFailed
@@ -27,6 +27,7 @@ PARTS: dict[str, Callable[[Session], list[Comparison]]] = {
     "consumer": consumer.run,
     "firestore": firestore.run,
     "pull": pull.run,
+    "desk": desk.run,
     "desk_replay": desk_replay.run,
 }
 

@@ -16,6 +16,19 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
 
 
+def family_cpu_seconds(pid: int) -> float:
+    """Of a process and its children, as far as they are alive."""
+    children = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal() and _parent(path) == pid]
+    return sum(map(cpu_seconds, [pid, *children]))
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has just ended
+        return 0
+
+
 def machine_cpu_seconds() -> float:
     """What all processes have used so far, on all cores. Idle time and waiting for the disk are no work."""
     _, user, nice, system, _idle, _waiting, irq, softirq, *_ = Path("/proc/stat").read_text().split(maxsplit=8)

@@ -395,7 +395,11 @@ class ConsumerAuthSettings:
 
 @dataclass(frozen=True, slots=True)
 class DeskSettings:
-    failures: str = setting("", "URL of the failure store. Empty: `sqlite:///<data>/failures.db`.")
+    failures: str = setting(
+        "",
+        "URL of the desk's store: `memory:`, `sqlite:///file.db` or `postgresql://user@host/database`. Empty: "
+        "`sqlite:///<data>/failures.db`.",
+    )
     subscriptions: Sequence[str] = setting(
         Texts(),
         "Subscriptions of dead letters that the desk reads besides all whose id ends in `.dlq.desk`, as a list of ids "

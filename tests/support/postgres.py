@@ -101,6 +101,12 @@ class PostgresServer:
         who = f"{quote(user)}:{quote(password)}" if password else quote(user)
         return f"postgresql://{who}@/{quote(database)}?{urlencode({'host': str(self._directory), **options})}"
 
+    @property
+    def pid(self) -> int:
+        """Of its first process, the parent of the others."""
+        assert self._process
+        return self._process.pid
+
     @contextmanager
     def database(self) -> Iterator[str]:
         name = f"test_{next(_numbers)}"

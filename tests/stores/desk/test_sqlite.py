@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.deadletter.audit import Action, verify
 from holdfast.deadletter.selection import Selection
 from holdfast.errors import CorruptData, FailedPrecondition, NotFound, StorageUnavailable
 from holdfast.model.failed_message import FailureStatus
 from holdfast.stores.desk.failures import newest_first
 from holdfast.stores.desk.selection import selected
+from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.desk import SqliteDeskStore
+from holdfast.stores.sqlite.desk_schema import SCHEMA
 from holdfast.testing.contracts.failures import (
     BILLING,
     ORDERS,
@@ -166,3 +171,31 @@ async def test_attributes_are_json_for_people(sqlite_store: SqliteDeskStore, peo
     [(text,)] = people.execute("SELECT attributes FROM failed_messages")
     assert json.loads(text) == {"tenant": "Zürich"}
     assert "Zürich" in text
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x80])  # still text, and text no more
+async def test_a_flipped_byte_of_the_audit_trail_is_named(path: Path, bit: int) -> None:
+    store = await SqliteDeskStore.open(path)
+    for number in range(3):
+        await store.append(Action(f"somebody-{number}", "failure.hold", "7"))
+    await store.close()
+    flip(path, b"somebody-1", bit)
+    reader = SqliteDeskStore.read_only(path)
+    assert (await verify(reader.read_entries())).problem == "entry 2 was changed"
+    await reader.close()
+
+
+def flip(path: Path, at: bytes, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(at)] ^= bit
+    path.write_bytes(content)
+
+
+async def test_a_slow_read_does_not_hold_up_the_others(path: Path) -> None:
+    database = await Database.open(path, SCHEMA)
+    going_on = threading.Event()
+    slow = asyncio.create_task(database.read(lambda _: going_on.wait(10)))
+    assert await database.read(lambda connection: connection.execute("SELECT 1").fetchall()) == [(1,)]
+    going_on.set()
+    assert await slow is True
+    await database.close()

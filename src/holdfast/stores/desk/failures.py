@@ -12,12 +12,12 @@ from holdfast.deadletter.selection import Selection
 from holdfast.errors import Conflict
 from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.stores.desk.audit import append
-from holdfast.stores.desk.rows import changing_columns, load, to_microsecond, within_bytes
+from holdfast.stores.desk.rows import changing_columns, load, load_found, to_microsecond
 from holdfast.stores.desk.selection import Selected, selected
 from holdfast.stores.desk.statements import Ask, AskMany, Operation, Sql, batch, either, portable
 
 # What is selected, as ids and sizes of payloads.
-_SELECT_IDS = "SELECT {key}, length(f.data)"
+_SELECT_IDS = "SELECT {key} AS id, length(f.data) AS size"
 _NEWEST_FIRST = "AND {key} < :before ORDER BY {key} DESC LIMIT :limit"
 _OLDEST_FIRST = "AND {key} > :after ORDER BY {key} LIMIT :limit"
 
@@ -37,13 +37,13 @@ _LINEAGE = portable("""
 
 # The retry queue, the longest due first.
 _DUE = portable("""
-    SELECT id, length(data) FROM failed_messages
+    SELECT id, length(data) AS size, retry_at AS due_at FROM failed_messages
     WHERE status = 'queued_for_retry' AND retry_at <= ts(:now) ORDER BY retry_at, id LIMIT :limit
 """)
 
 # Retries whose end is not known.
 _OUT = portable("""
-    SELECT id, length(data) FROM failed_messages
+    SELECT id, length(data) AS size FROM failed_messages
     WHERE status = 'queued_for_retry' AND sent_at IS NOT NULL AND id > :after ORDER BY id LIMIT :limit
 """)
 
@@ -117,10 +117,9 @@ def list_failures(selection: Selection, page_size: int, page_token: str) -> Oper
     found = selected(selection)
     # One more than asked for tells whether there is a next page.
     limits = {"before": last_id_given(page_token), "limit": page_size + 1}
-    matching = yield Ask(newest_first(found), found.values | limits)
-    ids = within_bytes(matching[:page_size])
-    failures = yield from load(ids)
-    return Page(failures, token_after(ids[-1]) if len(ids) < len(matching) else "")
+    rows, how_many = yield from load_found(newest_first(found), "id DESC", found.values | limits)
+    page = rows[:page_size]
+    return Page(page, token_after(page[-1].id) if len(page) < how_many else "")
 
 
 def newest_first(found: Selected) -> Sql:
@@ -129,8 +128,8 @@ def newest_first(found: Selected) -> Sql:
 
 def walk(selection: Selection, after_id: int, limit: int) -> Operation[Sequence[FailedMessage]]:
     found = selected(selection)
-    matching = yield Ask(_oldest_first(found), found.values | {"after": after_id, "limit": limit})
-    return (yield from load(within_bytes(matching)))
+    rows, _ = yield from load_found(_oldest_first(found), "id", found.values | {"after": after_id, "limit": limit})
+    return rows
 
 
 def count(selection: Selection, at_most: int) -> Operation[int]:
@@ -147,13 +146,13 @@ def lineage(origin_id: int) -> Operation[Sequence[int]]:
 
 
 def due_for_retry(now_ns: int, limit: int) -> Operation[Sequence[FailedMessage]]:
-    due = yield Ask(_DUE, {"now": now_ns, "limit": limit})
-    return (yield from load(within_bytes(due)))
+    rows, _ = yield from load_found(_DUE, "due_at, id", {"now": now_ns, "limit": limit})
+    return rows
 
 
 def out_on_retry(limit: int, after_id: int) -> Operation[Sequence[FailedMessage]]:
-    out = yield Ask(_OUT, {"after": after_id, "limit": limit})
-    return (yield from load(within_bytes(out)))
+    rows, _ = yield from load_found(_OUT, "id", {"after": after_id, "limit": limit})
+    return rows
 
 
 def save(changed: Sequence[FailedMessage], action: Action | None, now_ns: int) -> Operation[Sequence[bool]]:

@@ -14,6 +14,9 @@ from holdfast.model.failed_message import FailedMessage, FailureClass
 from holdfast.stores.desk.audit import append
 from holdfast.stores.desk.statements import Ask, AskMany, Operation, Row, Sql, batch, portable
 
+# Which groups are there: none is ever removed.
+_KNOWN = portable("SELECT fingerprint FROM failure_groups WHERE fingerprint IN list(:fingerprints)")
+
 # Makes groups, or counts more members. A resolved one has returned.
 _COUNT_IN = batch(
     """
@@ -101,21 +104,24 @@ def count_in_groups(new: Sequence[FailedMessage]) -> Operation[None]:
             members.setdefault(failure.fingerprint, []).append(failure)
     if not members:
         return
+    known = {fingerprint for (fingerprint,) in (yield Ask(_KNOWN, {"fingerprints": [*members]}))}
     # In the order of their keys, so that two desks do not wait for each other in a circle.
-    yield AskMany(_COUNT_IN, [_group_row(members[fingerprint]) for fingerprint in sorted(members)])
+    groups = [_group_row(members[key], is_known=key in known) for key in sorted(members)]
+    yield AskMany(_COUNT_IN, groups)
     hours = Counter((failure.fingerprint, hour_of(failure.created_at_ns)) for failure in new if failure.fingerprint)
     rows = [{"fingerprint": key[0], "hour": key[1], "count": count} for key, count in sorted(hours.items())]
     yield AskMany(_COUNT_IN_HOURS, rows)
 
 
-def _group_row(members: Sequence[FailedMessage]) -> Mapping[str, Any]:
+def _group_row(members: Sequence[FailedMessage], *, is_known: bool) -> Mapping[str, Any]:
+    """The example is only needed to make a group, and costs more than all the rest."""
     first, times = members[0], [failure.created_at_ns for failure in members]
     return {
         "fingerprint": first.fingerprint,
         "subscription": first.subscription,
         "failure_reason": first.failure_reason,
         "failure_class": first.failure_class.value,
-        "example": example_of(first),
+        "example": "" if is_known else example_of(first),
         "first_seen_ns": min(times),
         "last_seen_ns": max(times),
         "count": len(members),

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.deadletter.payload import read_payload
 from holdfast.model.failed_message import FailedMessage, FailureClass, FailureStatus, bounded_error_details
-from holdfast.stores.desk.statements import Ask, Json, Operation, PayloadJson, Row, portable
+from holdfast.stores.desk.statements import Ask, Json, Operation, PayloadJson, Row, Sql, portable
 
 # Everything that makes up a FailedMessage; _failure takes the columns in this order.
 _COLUMNS = """
@@ -23,7 +23,23 @@ _COLUMNS = """
 # Rows by their ids, in no order.
 _LOAD = portable("SELECT" + _COLUMNS + "FROM failed_messages WHERE id IN list(:ids)")
 
-# How much of a page may be payloads: each may be 10 MB, and a page of a thousand must fit into memory.
+# Whole rows of what a statement in the middle finds as (id, size), as far as their payloads fit into one page. One
+# statement for all of it sees one state, and asks the database once.
+_WHOLE_BEGIN = portable("WITH found AS (")
+_WHOLE_MIDDLE = """
+    ), fitting AS (
+        SELECT id AS found_id, row_number() OVER (ORDER BY {order}) AS place, count(*) OVER () AS how_many,
+            sum(size) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) - size AS before_it
+        FROM found
+    )
+"""
+_WHOLE_END = portable(
+    "SELECT" + _COLUMNS + ", how_many FROM fitting JOIN failed_messages ON id = found_id "
+    "WHERE before_it < :largest_page_bytes ORDER BY place"
+)
+
+# How much of a page may be payloads: each may be 10 MB, and a page of a thousand must fit into memory. The one that
+# passes it is the last.
 LARGEST_PAGE_BYTES = 64 * 1024 * 1024
 
 # A longer value of an attribute is searched for by its beginning and its hash: index entries have a limit.
@@ -40,6 +56,17 @@ def within_bytes(found: Sequence[Row]) -> Sequence[int]:
             break
         ids.append(failure_id)
     return ids
+
+
+def whole(found: Sql, order: str) -> Sql:
+    """`order` is that of `found`, by its columns."""
+    return _WHOLE_BEGIN + found + portable(_WHOLE_MIDDLE.format(order=order)) + _WHOLE_END
+
+
+def load_found(found: Sql, order: str, values: Mapping[str, Any]) -> Operation[tuple[Sequence[FailedMessage], int]]:
+    """The rows, and how many were found. There are fewer rows when they are large."""
+    rows = yield Ask(whole(found, order), {**values, "largest_page_bytes": LARGEST_PAGE_BYTES})
+    return [_failure(row[:-1]) for row in rows], rows[0][-1] if rows else 0
 
 
 def load(ids: Sequence[int]) -> Operation[Sequence[FailedMessage]]:

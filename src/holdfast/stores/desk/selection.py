@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.deadletter.selection import Selection
+from holdfast.deadletter.selection import Selection, path_parts
 from holdfast.stores.desk.rows import indexed_value
 from holdfast.stores.desk.statements import Plain, Sql, either, portable
 
@@ -41,12 +41,18 @@ _LEGAL_HOLD = portable("AND f.legal_hold = :legal_hold")
 _REPLAY = portable("AND f.replay_id = :replay_id AND f.replay_id <> 0")
 _ORIGIN = portable("AND f.origin_id = :origin_id AND f.origin_id <> 0")
 
-# `holds` is a function that we give SQLite, whose own upper and lower case know only ASCII.
+# SQLite's own upper and lower case know only ASCII. For other letters we give it a function, `holds`, which is slower.
+_TEXT_POSTGRES = """AND (strpos(lower(f.error_details), lower(:text)) > 0 OR
+        strpos(lower(CASE WHEN f.data_is_text THEN convert_from(f.data, 'UTF8') END COLLATE "default"),
+            lower(:plain_text)) > 0)"""
 _TEXT = either(
     "AND (holds(f.error_details, :text) OR (f.data_is_text AND holds(f.data, :text)))",
-    """AND (strpos(lower(f.error_details), lower(:text)) > 0 OR
-        strpos(lower(CASE WHEN f.data_is_text THEN convert_from(f.data, 'UTF8') END COLLATE "default"),
-            lower(:plain_text)) > 0)""",
+    _TEXT_POSTGRES,
+)
+_ASCII_TEXT = either(
+    """AND (instr(lower(f.error_details), lower(:text)) > 0
+        OR (f.data_is_text AND instr(lower(CAST(f.data AS text)), lower(:text)) > 0))""",
+    _TEXT_POSTGRES,
 )
 
 # A value within original_message. In SQLite each key is a step of its own, because its paths cannot hold every key.
@@ -80,23 +86,10 @@ def selected(selection: Selection) -> Selected:
         found.add(_payload(number, path_parts(path)), **_payload_values(number, path_parts(path), value))
     _add_given(found, selection)
     if selection.text:
-        found.add(_TEXT, text=selection.text, plain_text=Plain(selection.text))
+        found.add(
+            _ASCII_TEXT if selection.text.isascii() else _TEXT, text=selection.text, plain_text=Plain(selection.text)
+        )
     return found
-
-
-def path_parts(path: str) -> list[str]:
-    r"""The keys of `order.lines.0.sku`. `\.` is a dot within a key, and `\\` a backslash."""
-    parts, is_escaped = [""], False
-    for character in path:
-        if character == "\\" and not is_escaped:
-            is_escaped = True
-            continue
-        if character == "." and not is_escaped:
-            parts.append("")
-        else:
-            parts[-1] += character
-        is_escaped = False
-    return parts
 
 
 def _begun(attributes: Mapping[str, str]) -> Selected:

@@ -65,6 +65,7 @@ class Batch:
 
     sql: Sql
     columns: Sequence[str]
+    gives_rows: bool
 
 
 def batch(text: str, **columns: str) -> Batch:
@@ -78,7 +79,7 @@ def batch(text: str, **columns: str) -> Batch:
 
     sqlite = re.sub(r"(FROM|,) \{given\}", "", text)
     postgres = _VALUE.sub(value, _for_postgres(text)).replace("{given}", given)
-    return Batch(Sql(_for_sqlite(sqlite), postgres), tuple(columns))
+    return Batch(Sql(_for_sqlite(sqlite), postgres), tuple(columns), "SELECT id" in text or "RETURNING" in text)
 
 
 def _for_sqlite(text: str) -> str:

@@ -26,7 +26,13 @@ _ENTRIES_AT_ONCE = 1000
 class Driver(Protocol):
     """Runs an operation in one transaction. It is made anew whenever it has to be begun again."""
 
-    async def read(self, make: Callable[[], Operation[T]]) -> T: ...
+    async def read(self, make: Callable[[], Operation[T]]) -> T:
+        """Each statement sees what is committed just then."""
+        ...
+
+    async def read_at_once(self, make: Callable[[], Operation[T]]) -> T:
+        """All statements see the same state."""
+        ...
 
     async def write(self, make: Callable[[], Operation[T]]) -> T:
         """Durable at return."""
@@ -139,7 +145,7 @@ class SqlDeskStore:
         return await self._driver.write(lambda: replays.save_job(job, action))
 
     async def pending(self, job_id: int, limit: int) -> Sequence[tuple[Item, FailedMessage | None]]:
-        return await self._driver.read(lambda: replays.pending(job_id, limit))
+        return await self._driver.read_at_once(lambda: replays.pending(job_id, limit))
 
     async def sent(self, job_id: int, limit: int, after_position: int = 0) -> Sequence[Item]:
         return await self._driver.read(lambda: replays.sent(job_id, limit, after_position))
@@ -165,7 +171,7 @@ class SqlDeskStore:
         return await self._driver.read(statistics.count_by_reason)
 
     async def statistics(self, since_ns: int) -> Statistics:
-        return await self._driver.read(lambda: statistics.statistics(since_ns))
+        return await self._driver.read_at_once(lambda: statistics.statistics(since_ns))
 
     async def lost(self, since_ns: int) -> int:
         return await self._driver.read(lambda: statistics.lost(since_ns))

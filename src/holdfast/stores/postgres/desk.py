@@ -55,7 +55,10 @@ class PostgresDriver:
         self._read_only = read_only
 
     async def read(self, make: Callable[[], Operation[T]]) -> T:
-        return await self._database.run(lambda connection, _: _at_one_moment(connection, make()))
+        return await self._database.run(lambda connection, _: _run(connection, make()))
+
+    async def read_at_once(self, make: Callable[[], Operation[T]]) -> T:
+        return await self._database.run(lambda connection, _: _at_once(connection, make()))
 
     async def write(self, make: Callable[[], Operation[T]]) -> T:
         if self._read_only:
@@ -66,11 +69,10 @@ class PostgresDriver:
         await self._database.close()
 
 
-# All statements of a read see the same state: a row that was due is not loaded as what it has become since.
 _BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
-async def _at_one_moment(connection: AsyncConnection, operation: Operation[T]) -> T:
+async def _at_once(connection: AsyncConnection, operation: Operation[T]) -> T:
     await connection.execute(_BEGIN_READING)
     return await _run(connection, operation)  # whoever gave us the connection ends it
 
@@ -123,29 +125,35 @@ def _parts(rows: Sequence[str]) -> list[list[str]]:
 
 
 def _batch_row(asked: AskMany, row: Mapping[str, Any]) -> str:
-    return json.dumps({name: _batch_value(row[name]) for name in asked.batch.columns}, ensure_ascii=False)
+    return _JSON.encode({name: _batch_value(row[name]) for name in asked.batch.columns})
 
 
 def _batch_value(value: Any) -> Any:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else _value(value)
+    write = _BATCH_WRITERS.get(type(value))
+    return value if write is None else write(value)
 
 
 def _value(value: Any) -> Any:
-    match value:
-        case str():
-            return to_text(value)
-        case Json():
-            return json.dumps(to_texts(value.value), ensure_ascii=False)
-        case Plain():
-            return without_nul(value.value)
-        case PayloadJson():
-            return _jsonb(value.data)
-        case list():
-            return to_texts(value)
-        case _:
-            return value
+    write = _WRITERS.get(type(value))
+    return value if write is None else write(value)
 
 
 def _jsonb(data: bytes) -> str:
     text = original_message(data)
     return in_base64(data) if _NOT_FOR_JSONB.search(text) else text
+
+
+_JSON = json.JSONEncoder(ensure_ascii=False)
+
+# By the exact type, because a batch has ten thousands of values.
+_WRITERS: Mapping[type, Callable[[Any], Any]] = {
+    str: to_text,
+    list: to_texts,
+    Json: lambda value: _JSON.encode(to_texts(value.value)),
+    Plain: lambda value: without_nul(value.value),
+    PayloadJson: lambda value: _jsonb(value.data),
+}
+_BATCH_WRITERS: Mapping[type, Callable[[Any], Any]] = {
+    **_WRITERS,
+    bytes: lambda value: base64.b64encode(value).decode(),
+}

@@ -1,7 +1,7 @@
 """One SQLite file with one writer thread. Every change waits in a queue; what waits is committed together, so that one
 fsync pays for many callers (group commit). Knows nothing of what the tables mean.
 
-Reads go through a second connection on a thread of their own and see the last committed state.
+Reads go through connections and threads of their own and see the last committed state.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ _HEADER_MAGIC = b"SQLite format 3\x00"
 @dataclass(frozen=True, slots=True)
 class Schema:
     """`application_id` marks the file as ours; migration n brings a file from version n to n + 1. Forward only.
-    `page_bytes` is for a new file: larger where values are large. `functions` are at hand in its SQL, by name."""
+    `page_bytes` is for a new file: larger where values are large. `readers` is how many reads may be under way at once,
+    for who has slow ones. `functions` are at hand in its SQL, by name."""
 
     application_id: int
     migrations: Sequence[str]
     page_bytes: int = 4096
     cache_kibibytes: int = 2000
+    readers: int = 1
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     @property
@@ -70,15 +72,18 @@ class Database:
         lock: FileLock | None,
         loop: asyncio.AbstractEventLoop,
         writer: sqlite3.Connection,
-        reader: sqlite3.Connection | None,
+        readers: Sequence[sqlite3.Connection],
     ) -> None:
         self._path = path
         self._lock = lock
         self._loop = loop
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._writer = writer
-        self._reader = reader
-        self._read_thread = ThreadPoolExecutor(1, thread_name_prefix=f"read {path.name}")
+        self._readers = readers
+        self._idle: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
+        for reader in readers:
+            self._idle.put(reader)
+        self._read_threads = ThreadPoolExecutor(max(1, len(readers)), thread_name_prefix=f"read {path.name}")
         self._write_thread = threading.Thread(target=self._write_loop, name=f"write {path.name}", daemon=True)
         self._closed = False
         self._write_thread.start()
@@ -90,7 +95,7 @@ class Database:
         lock = FileLock(path)
         try:
             await loop.run_in_executor(None, _prepare, path, schema)
-            return cls(path, lock, loop, *_writer_and_reader(path, schema))
+            return cls(path, lock, loop, _connect(path, schema), _connect_readers(path, schema))
         except BaseException:
             lock.release()
             raise
@@ -103,7 +108,7 @@ class Database:
         except DataDirectoryError:
             if not check(path, schema):
                 raise
-        return cls(path, None, asyncio.get_running_loop(), *_writer_and_reader(path, schema))
+        return cls(path, None, asyncio.get_running_loop(), _connect(path, schema), _connect_readers(path, schema))
 
     @classmethod
     async def in_memory(cls, schema: Schema) -> Database:
@@ -111,7 +116,7 @@ class Database:
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         _add_functions(connection, schema)
         _migrate(connection, schema)
-        return cls(Path("memory"), None, asyncio.get_running_loop(), connection, None)
+        return cls(Path("memory"), None, asyncio.get_running_loop(), connection, ())
 
     def submit(self, work: Work[T]) -> asyncio.Future[T]:
         """Runs `work` inside the next group's transaction. The future is done once that is on disk.
@@ -129,10 +134,10 @@ class Database:
     async def read(self, work: Work[T]) -> T:
         if self._closed:
             raise StorageUnavailable(f"{self._path} is closed")
-        if self._reader is None:
+        if not self._readers:
             return await self.submit(work)
         try:
-            return await self._loop.run_in_executor(self._read_thread, work, self._reader)
+            return await self._loop.run_in_executor(self._read_threads, self._on_a_reader, work)
         except sqlite3.Error as error:
             raise _storage_error(self._path, error) from error
 
@@ -147,12 +152,19 @@ class Database:
         self._closed = True
         self._queue.put(None)
         await self._loop.run_in_executor(None, self._write_thread.join)
-        self._read_thread.shutdown(wait=True)
-        if self._reader is not None:
-            self._reader.close()
+        self._read_threads.shutdown(wait=True)
+        for reader in self._readers:
+            reader.close()
         self._writer.close()
         if self._lock is not None:
             self._lock.release()
+
+    def _on_a_reader(self, work: Work[T]) -> T:
+        reader = self._idle.get()  # there are as many as threads
+        try:
+            return work(reader)
+        finally:
+            self._idle.put(reader)
 
     # The writer thread.
 
@@ -263,11 +275,11 @@ def _prepare(path: Path, schema: Schema) -> None:
         connection.close()
 
 
-def _writer_and_reader(path: Path, schema: Schema) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    writer = _connect(path, schema)
-    reader = _connect(path, schema)
-    reader.execute("PRAGMA query_only = 1")
-    return writer, reader
+def _connect_readers(path: Path, schema: Schema) -> Sequence[sqlite3.Connection]:
+    readers = [_connect(path, schema) for _ in range(schema.readers)]
+    for reader in readers:
+        reader.execute("PRAGMA query_only = 1")
+    return readers
 
 
 def _connect(path: Path, schema: Schema, mode: str = "rwc") -> sqlite3.Connection:

@@ -50,7 +50,10 @@ class SqliteDriver:
         self._writer = writer
 
     async def read(self, make: Callable[[], Operation[T]]) -> T:
-        return await self._reader.read(lambda connection: _at_one_moment(connection, make()))
+        return await self._reader.read(lambda connection: _run(connection, make()))
+
+    async def read_at_once(self, make: Callable[[], Operation[T]]) -> T:
+        return await self._reader.read(lambda connection: _at_once(connection, make()))
 
     async def write(self, make: Callable[[], Operation[T]]) -> T:
         if self._writer is None:
@@ -61,8 +64,7 @@ class SqliteDriver:
         await self._reader.close()
 
 
-def _at_one_moment(connection: sqlite3.Connection, operation: Operation[T]) -> T:
-    """All statements of a read see the same state."""
+def _at_once(connection: sqlite3.Connection, operation: Operation[T]) -> T:
     if connection.in_transaction:  # in memory a read is a part of what is written
         return _run(connection, operation)
     connection.execute("BEGIN")
@@ -86,18 +88,26 @@ def _rows(connection: sqlite3.Connection, asked: Ask | AskMany) -> list[Row]:
     if isinstance(asked, Ask):
         return connection.execute(asked.sql.sqlite, _written(asked.values)).fetchall()
     text = asked.batch.sql.sqlite
+    if not asked.batch.gives_rows:
+        connection.executemany(text, map(_written, asked.rows))
+        return []
     return [row for values in asked.rows for row in connection.execute(text, _written(values)).fetchall()]
 
 
 def _written(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _value(value) for name, value in values.items()}
+    return {
+        name: value if (write := _WRITERS.get(type(value))) is None else write(value) for name, value in values.items()
+    }
 
 
-def _value(value: Any) -> Any:
-    if isinstance(value, Json):
-        return json.dumps(value.value, ensure_ascii=False)
-    if isinstance(value, Plain):
-        value = value.value
-    if isinstance(value, PayloadJson):
-        return original_message(value.data)
-    return json.dumps(value) if isinstance(value, list) else value
+def _plain(value: Plain) -> Any:
+    return json.dumps(value.value) if isinstance(value.value, list) else value.value
+
+
+# By the exact type, because a batch has ten thousands of values.
+_WRITERS: Mapping[type, Callable[[Any], Any]] = {
+    Json: lambda value: json.dumps(value.value, ensure_ascii=False),
+    PayloadJson: lambda value: original_message(value.data),
+    Plain: _plain,
+    list: json.dumps,
+}

@@ -199,7 +199,7 @@ class SelectionContract:
 
     async def test_a_page_of_large_payloads_ends_early(self, store: DeskStore) -> None:
         for number in range(5):
-            await store.record([a_failure(str(number), data=bytes([number]) * 20_000_000)])
+            await store.record([a_failure(str(number), data=bytes([number]) * 23_000_000)])
         first = await store.list(Selection(), 100)
         assert [row.message_id for row in first.failures] == ["4", "3", "2"]
         rest = await store.list(Selection(), 100, first.next_page_token)
