@@ -145,6 +145,22 @@ class BrokerSettings:
         "Newest messages kept in memory over all topics; older ones are read from disk.",
         check=_between(1, 65536),
     )
+    breaker_share: float = setting(
+        0.5,
+        "Delivery of a subscription pauses when so large a share of its deliveries fail within a minute, for reasons "
+        "that are not the messages'. 0 never pauses; the label `holdfast-breaker: off` of a subscription says so for "
+        "that one. Off with `strict`.",
+        check=_between(0, 1),
+    )
+    breaker_minimum: int = setting(
+        20, "So many deliveries must have ended in that minute before it pauses.", check=_between(1, 1_000_000)
+    )
+    breaker_seconds: float = setting(
+        5.0,
+        "The first pause. Then one message is tried: if it fails, the pause doubles, and if it is acked, all go on.",
+        check=_between(0.1, 3600),
+    )
+    breaker_longest_seconds: float = setting(600.0, "The longest pause.", check=_between(0.1, 86_400))
     ordered_dead_letters: str = setting(
         "pass",
         "When a message with an ordering key is dead-lettered: `pass` lets the next of its key go, as Cloud Pub/Sub "

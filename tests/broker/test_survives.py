@@ -168,7 +168,9 @@ async def test_a_change_whose_caller_left_is_finished(
 
 
 async def test_timers_do_not_multiply(broker: Broker, clock: ManualClock) -> None:
-    queue = await make_subscription(broker, ack_deadline_seconds=600, retry=RetryPolicy(0.1, 0.1))
+    queue = await make_subscription(
+        broker, ack_deadline_seconds=600, retry=RetryPolicy(0.1, 0.1), labels={"holdfast-breaker": "off"}
+    )
     await publish(broker, *(str(number) for number in range(50)))
     leases = await take(queue)
     for _ in range(100):

@@ -105,8 +105,9 @@ class Backlog:
         known = [*due, first_new.publish_time_ns] if first_new is not None else due
         return Outlook(new + len(due), min(known, default=None), len(times) - len(due), min(times, default=None))
 
-    async def next(self) -> StoredMessage | None:
-        """Whatever was due first; a new message counts from its publish time and goes before a retry of that time."""
+    async def next(self, *, new_first: bool = False) -> StoredMessage | None:
+        """Whatever was due first; a new message counts from its publish time and goes before a retry of that time, or
+        before all of them."""
         while True:
             if self._freed:
                 message = await self._read_again(self._freed[0])
@@ -116,7 +117,7 @@ class Backlog:
                 continue
             new = await self._peek_new()
             due = self._first_due()
-            if due is not None and (new is None or due[0] < new.publish_time_ns):
+            if due is not None and (new is None or (not new_first and due[0] < new.publish_time_ns)):
                 message = await self._read_again(due[1])
                 if message is not None:
                     return message

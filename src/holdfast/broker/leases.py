@@ -66,6 +66,7 @@ class Failure:
     status: str = ""
     reason: str = ""
     dead_letter_now: bool = False
+    about_the_message: bool = False  # and so not about the subscriber's health
     retry_after_seconds: float | None = None
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.broker import breaker, held
 from holdfast.broker.filters import compile_filter
-from holdfast.broker.held import check_label
 from holdfast.broker.push.attributes import ALL as PUSH_ATTRIBUTES
 from holdfast.broker.push.attributes import limits_of
 from holdfast.broker.wire import PubsubMessage
@@ -106,7 +106,8 @@ def check_subscription_config(config: Subscription, *, strict: bool = False) -> 
     check_subscription("name", config.name)
     check_labels(config.labels)
     if not strict:
-        check_label(config)
+        held.check_label(config)
+        breaker.check_label(config)
     if config.expiration_seconds is not None:
         _check_range("expiration_policy.ttl", config.expiration_seconds, EXPIRATION_SECONDS)
     if len(config.filter.encode()) > FILTER_BYTES:

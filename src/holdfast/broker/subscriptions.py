@@ -20,6 +20,7 @@ from functools import partial
 
 from holdfast.backoff import backoff_seconds
 from holdfast.broker.backlog import Backlog, Outlook
+from holdfast.broker.breaker import Breaker, Pause
 from holdfast.broker.held import HeldMessage, Replacement, holds
 from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
 from holdfast.broker.log import Change, MessageLog, Progress, Reset, StoredMessage
@@ -77,6 +78,7 @@ class SubscriptionQueue:
         self._leases: dict[int, Lease] = {}
         self._by_ack_id: dict[str, Lease] = {}
         self._leaving: set[int] = set()
+        self._breaker = Breaker(config, settings, clock)
         self._backlog = self._backlog_of(progress, replacements)
         self._taking = asyncio.Lock()
         self._committing = asyncio.Lock()
@@ -108,7 +110,12 @@ class SubscriptionQueue:
     # Taking.
 
     def has_ready(self) -> bool:
-        return self._backlog.has_ready()
+        return self._breaker.room(1) > 0 and self._backlog.has_ready()
+
+    @property
+    def pause(self) -> Pause | None:
+        """Why nothing is delivered, where that is so."""
+        return self._breaker.pause
 
     def outlook(self) -> Outlook:
         return Outlook(0, None, 0, None) if self.config.detached else self._backlog.outlook()
@@ -126,6 +133,7 @@ class SubscriptionQueue:
         taken: list[Lease] = []
         try:
             async with self._taking:  # reading may wait for the disk: one at a time, or the order would be lost
+                max_messages = self._breaker.room(max_messages)
                 while len(taken) < max_messages and max_bytes > 0 and not self.deleted:
                     messages = await self._next_messages(max_messages - len(taken), max_bytes)
                     if not messages:
@@ -146,7 +154,7 @@ class SubscriptionQueue:
     async def _next_messages(self, max_messages: int, max_bytes: int) -> list[StoredMessage]:
         if run := self._backlog.next_run(max_messages, max_bytes):
             return run
-        message = await self._backlog.next()
+        message = await self._backlog.next(new_first=self.pause is not None)
         return [] if message is None else [message]
 
     async def take_or_wait(
@@ -168,6 +176,8 @@ class SubscriptionQueue:
         lease = Lease(message.sequence, attempt, ack_id, message.body, deadline_ns, holder)
         self._leases[message.sequence] = lease
         self._by_ack_id[ack_id] = lease
+        if self.pause:
+            self._breaker.began(lease)
         return lease
 
     # Ending a delivery.
@@ -228,19 +238,41 @@ class SubscriptionQueue:
         """Counts the attempt and decides: again later, or the dead-letter topic."""
         if not self.holds(lease):
             return
+        self._tell_breaker(lease, failure)
         self._end_lease(lease)
         policy = self.config.dead_letter
-        if policy and (failure.dead_letter_now or lease.attempt >= policy.max_delivery_attempts):
+        if policy and (failure.dead_letter_now or lease.attempt >= policy.max_delivery_attempts + self.more_attempts):
             self._leaving.add(lease.sequence)
             self._spawn(self._give_up(lease, failure))
         else:
             self._try_again_later(lease, failure)
+
+    def _tell_breaker(self, lease: Lease, failure: Failure) -> None:
+        was_probe = lease is self._breaker.probe
+        if failure.dead_letter_now or failure.about_the_message:
+            if self._breaker.succeeded(1, was_probe=was_probe):
+                self.changed.fire()
+        elif self._breaker.failed(failure, was_probe=was_probe) and self.pause:
+            self._timers.at(self.pause.until_ns, self.changed.fire)
+
+    @property
+    def more_attempts(self) -> int:
+        """Beyond the policy's, while delivery pauses."""
+        return self._breaker.more_attempts
 
     def put_off(self, lease: Lease, failure: Failure) -> None:
         """Counts the attempt, and never gives up: whatever happened, it was not the subscriber's doing."""
         if self.holds(lease):
             self._end_lease(lease)
             self._try_again_later(lease, failure)
+
+    def drop(self, lease: Lease, failure: Failure) -> None:
+        """It counts as failed, and does not come again."""
+        if self.holds(lease):
+            self._tell_breaker(lease, failure)
+            self._end_lease(lease)
+            self._settle([lease.sequence])
+            self._save_later()
 
     def holds(self, lease: Lease) -> bool:
         """False once it ended: acked, failed, expired, or forgotten by a seek."""
@@ -290,6 +322,7 @@ class SubscriptionQueue:
         return max(delay, failure.retry_after_seconds or 0.0)
 
     def _end_lease(self, lease: Lease) -> None:
+        self._breaker.let_go(lease)
         del self._leases[lease.sequence]
         del self._by_ack_id[lease.ack_id]
         lease.holder.released(lease)
@@ -297,10 +330,13 @@ class SubscriptionQueue:
     def _settle(self, sequences: Sequence[int]) -> None:
         """Runs of consecutive messages, which is what acks mostly are, are settled as one."""
         first = last = -1
+        acked, was_probe = 0, False
         for sequence in sequences:
             if sequence in self._leaving:  # on its way to the dead-letter topic: too late
                 continue
             if (lease := self._leases.get(sequence)) is not None:
+                acked += 1
+                was_probe = was_probe or lease is self._breaker.probe
                 self._end_lease(lease)
             if sequence == last + 1:
                 last = sequence
@@ -310,7 +346,8 @@ class SubscriptionQueue:
             first = last = sequence
         if last >= 0:
             self._backlog.settle(first, last)
-        if self.config.ordered:  # the next messages of their keys may go
+        goes_on = bool(acked) and self._breaker.succeeded(acked, was_probe=was_probe)
+        if self.config.ordered or goes_on:  # the next messages of their keys may go, or all
             self.changed.fire()
         if self._armed_ns is None:  # the one that was due may be among them, and others wait behind it
             self._arm_for_waiting()
@@ -443,6 +480,7 @@ class SubscriptionQueue:
     def reconfigure(self, config: Subscription) -> None:
         self.config = config
         self._backlog.configure(config)
+        self._breaker.configure(config)
         self._free_what_may_not_be_held()
         self.changed.fire()
 

@@ -19,6 +19,7 @@ def failure_told(headers: Mapping[str, str], otherwise: Failure, retry_after_sec
         error=_text(headers, push_headers.ERROR) or otherwise.error,
         status=otherwise.status,
         reason=_text(headers, push_headers.FAILURE_REASON),
+        about_the_message=otherwise.about_the_message,
         dead_letter_now=headers.get(push_headers.DEAD_LETTER.lower(), "").lower() == "now",
         retry_after_seconds=retry_after_seconds,
     )

@@ -13,6 +13,7 @@ from holdfast.api.http import deliveries as deliveries_api
 from holdfast.api.http import held as held_api
 from holdfast.api.http import metrics as metrics_api
 from holdfast.api.http import openid
+from holdfast.api.http import pauses as pauses_api
 from holdfast.api.http import push_status as push_status_api
 from holdfast.api.pubsub_server import PubsubServer
 from holdfast.broker.push.delivery import PushDelivery
@@ -62,6 +63,7 @@ async def running_broker_part(
             *push_status_api.routes(push.status, clock),
             *deliveries_api.routes(broker),
             *held_api.routes(broker),
+            *pauses_api.routes(broker, clock),
             *metrics_api.routes(registry),
         ]
         own_routes = [*routes, *openid.routes(broker.signing_keys, lambda: issuer)]

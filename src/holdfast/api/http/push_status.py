@@ -68,6 +68,7 @@ def push_status_json(row: PushStatus) -> dict[str, Any]:
     times = {
         "oldestDueTime": row.oldest_due_ns,
         "nextDueTime": row.next_due_ns,
+        "pausedUntil": row.pause.until_ns if row.pause else None,
         "lastAttemptTime": row.last_attempt_ns,
     }
     return {
@@ -83,6 +84,7 @@ def push_status_json(row: PushStatus) -> dict[str, Any]:
         "dropped": row.dropped,
         "attempts": dict(sorted(row.attempts.items())),
         "latency": _latency(row.latency_buckets),
+        **({"pausedBecause": row.pause.why} if row.pause else {}),
         **{name: format_rfc3339(when_ns) for name, when_ns in times.items() if when_ns is not None},
     }
 

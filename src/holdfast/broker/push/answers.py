@@ -51,10 +51,11 @@ def failure_of(result: Answer | NoAnswer, *, strict: bool, now_ns: int) -> Failu
     if isinstance(result, NoAnswer):
         return Failure(error=result.error, status=result.kind)
     told = f"the endpoint answered {result.status}"
+    failure = Failure(error=told, status=str(result.status), about_the_message=is_about_the_message(result))
     if strict:
-        return Failure(error=told, status=str(result.status))
+        return failure
     retry_after_seconds = _retry_after(result.headers.get("retry-after", ""), result.headers.get("date", ""), now_ns)
-    return failure_told(result.headers, Failure(error=told, status=str(result.status)), retry_after_seconds)
+    return failure_told(result.headers, failure, retry_after_seconds)
 
 
 def _retry_after(value: str, date: str, now_ns: int) -> float | None:

@@ -259,8 +259,8 @@ class Sender:
         self._counts.count(result, failure.status, failure.error, seconds, now_ns)
         self._log_failure(lease, failure, now_ns)
         most = self._shared.settings.drop_after_attempts
-        if most and lease.attempt >= most and self.queue.config.dead_letter is None:
-            self._drop(lease)
+        if most and self.queue.config.dead_letter is None and lease.attempt >= most + self.queue.more_attempts:
+            self._drop(lease, failure)
         else:
             self.queue.fail(lease, failure)
 
@@ -281,7 +281,7 @@ class Sender:
             notLogged=left_out or None,
         )
 
-    def _drop(self, lease: Lease) -> None:
+    def _drop(self, lease: Lease, failure: Failure) -> None:
         self._counts.dropped += 1
         self._log(
             logging.ERROR,
@@ -289,7 +289,7 @@ class Sender:
             messageId=str(message_number(self.queue.topic.key, lease.sequence)),
             attempts=lease.attempt,
         )
-        self.queue.ack_later([lease.ack_id])
+        self.queue.drop(lease, failure)
 
     # The subscription.
 
@@ -383,6 +383,7 @@ class Sender:
             attempts=dict(counts.attempts),
             latency_buckets=tuple(counts.latency_buckets),
             latency_seconds=counts.latency_seconds,
+            pause=self.queue.pause,
         )
 
     def _state(self) -> str:
@@ -392,6 +393,8 @@ class Sender:
             return "misconfigured"
         if self._plan and self._plan.limits.confirm and not has_agreed(self._plan.config):
             return "unconfirmed"
+        if self.queue.pause:
+            return "paused"
         pauses_until_ns = self._plan.window.paused_until_ns if self._plan else 0
         if max(pauses_until_ns, self._not_before_ns) > self._shared.clock.now_ns():
             return "paused"

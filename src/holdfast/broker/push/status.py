@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.broker.breaker import Pause
+
 # Upper bounds of the latency histogram, in seconds. A last bucket holds what took longer.
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -53,3 +55,4 @@ class PushStatus:
     attempts: Mapping[str, int]
     latency_buckets: Sequence[int]
     latency_seconds: float
+    pause: Pause | None = None  # of delivery as a whole, because it failed in a storm

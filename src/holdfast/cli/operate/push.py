@@ -106,15 +106,20 @@ async def _page(
 def _cells(row: Mapping[str, Any], now: str) -> list[object]:
     return [
         short_id(row["subscription"]),
-        row["state"],
+        _state(row, now),
         row["window"],
         row["inFlight"],
         row["due"],
         row["waiting"],
         _from_now(row.get("nextDueTime", ""), now),
         row["lastStatus"],
-        row["lastError"],
+        row.get("pausedBecause") or row["lastError"],
     ]
+
+
+def _state(row: Mapping[str, Any], now: str) -> str:
+    until = _from_now(row.get("pausedUntil", ""), now)
+    return f"{row['state']}, tries {until}" if until else str(row["state"])
 
 
 def _from_now(time: str, now: str) -> str:

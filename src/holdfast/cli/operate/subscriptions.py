@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from holdfast.broker.push.attributes import CONCURRENCY, CONFIRM, PER_SECOND
+from holdfast.cli.http import get_json
 from holdfast.cli.operate.client import CALL, Endpoint, connected, endpoint_options
 from holdfast.cli.operate.shown import (
     resource_json,
@@ -24,7 +26,7 @@ from holdfast.cli.operate.values import DURATION, pairs
 from holdfast.cli.options import json_option
 from holdfast.cli.output import printable
 from holdfast.clock import NANOSECONDS
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, HoldfastError
 from holdfast.model.names import short_id
 from holdfast.model.timestamps import format_rfc3339, parse_rfc3339
 
@@ -252,8 +254,23 @@ def show_subscription(endpoint: Endpoint, subscription: str, as_json: bool) -> N
     with connected(endpoint) as connection:
         found = connection.subscriber.get_subscription(subscription=path, **CALL)
     show_one(found, as_json)
-    if not as_json and (push := _push_settings(resource_json(found))):
+    if as_json:
+        return
+    if push := _push_settings(resource_json(found)):
         click.echo("\n" + printable(f"pushed: {push}"))
+    if pause := _pause(endpoint, path):
+        click.echo("\n" + printable(f"paused until {pause['until']}: {pause['because']}"))
+
+
+def _pause(endpoint: Endpoint, path: str) -> Mapping[str, Any] | None:
+    """Only a Holdfast broker tells, where its port is not for gRPC alone."""
+    if not endpoint.address:
+        return None
+    try:
+        found = asyncio.run(get_json(f"http://{endpoint.address}", "/api/v1/pauses", subscription=path))
+        return next(iter(found["pauses"]), None)
+    except (HoldfastError, LookupError, TypeError):
+        return None
 
 
 @subscriptions.command("modify-push-config")
