@@ -94,6 +94,17 @@ def test_a_failure_as_json() -> None:
         "createdAt": "2023-11-14T22:13:21Z",
         "retryAt": "2023-11-14T22:13:22.500Z",
         "retrySuccessAt": None,
+        "failureClass": "unknown",
+        "group": "",
+        "failedAt": None,
+        "sentAt": None,
+        "sentMessageId": "",
+        "generation": 0,
+        "originId": None,
+        "replayId": None,
+        "revision": 0,
+        "legalHold": False,
+        "version": 1,
     }
     assert failure_to_json(failure, payload=True, redaction=NOTHING_HIDDEN) == shown | {
         "data": base64.b64encode(failure.data).decode(),
