@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.deadletter.selection import Selection
+from holdfast.deadletter.selection import Selection, path_parts
 from holdfast.stores.desk.rows import indexed_value
 from holdfast.stores.desk.statements import Plain, Sql, either, portable
 
@@ -82,21 +82,6 @@ def selected(selection: Selection) -> Selected:
     if selection.text:
         found.add(_TEXT, text=selection.text, plain_text=Plain(selection.text))
     return found
-
-
-def path_parts(path: str) -> list[str]:
-    r"""The keys of `order.lines.0.sku`. `\.` is a dot within a key, and `\\` a backslash."""
-    parts, is_escaped = [""], False
-    for character in path:
-        if character == "\\" and not is_escaped:
-            is_escaped = True
-            continue
-        if character == "." and not is_escaped:
-            parts.append("")
-        else:
-            parts[-1] += character
-        is_escaped = False
-    return parts
 
 
 def _begun(attributes: Mapping[str, str]) -> Selected:
