@@ -51,14 +51,14 @@ def carrying() -> list[tuple[FailedMessage, list[Revision]]]:
         "attributes": {"token": CANARY, "kind": "web"},
         "ordering_key": CANARY,
     }
-    edit = Content(json.dumps(PAYLOAD | {"email": NEWER}).encode(), {"token": CANARY}, CANARY)
+    edit = Content(json.dumps(PAYLOAD | {"email": NEWER}).encode(), {"token": NEWER}, NEWER)
     return [
         (
             replace(
                 a_failure("m-1", data=json.dumps(PAYLOAD).encode(), revision=1, **told),
                 error_details=f"{ERROR}, nor {NEWER}",
             ),
-            [Revision(0, 1, edit, "anna", f"for {CANARY}", now_ns)],
+            [Revision(0, 1, edit, "anna", f"{CANARY}, now {NEWER}", now_ns)],
         ),
         (a_failure("m-2", data=f"card={CANARY}".encode(), fingerprint="beef", **told), []),
         (a_failure("m-3", data=b"\xff" + CANARY.encode(), fingerprint="dead", **told), []),
