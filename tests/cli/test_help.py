@@ -60,7 +60,7 @@ def test_the_first_page_lists_every_command_and_where_to_start() -> None:
 
 
 def test_every_command_that_prints_can_print_json() -> None:
-    """All but those that run until they are told to stop, and one that prints lines of JSON and nothing else."""
+    """All but those that run until they are told to stop, and the one that prints nothing else."""
     running = {(command.name,) for command in SECTIONS["Run"]}
     without = {
         path

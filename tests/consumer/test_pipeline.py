@@ -18,8 +18,10 @@ import pytest
 from holdfast.clock import NANOSECONDS
 from holdfast.consumer import Consumer, Count, Event, Misconfigured, Poison, Transient, Upsert
 from holdfast.consumer.documents import Result, Write
+from holdfast.consumer.message_log import Hide
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.settle import Way
+from holdfast.deadletter.redaction import Redaction
 from holdfast.errors import BadInput, StorageUnavailable
 from holdfast.model.message import Delivery, Message
 from holdfast.model.outcome import Applied, Duplicate, Outcome, Poisoned, Retry, Stale
@@ -39,7 +41,13 @@ class House:
     """A pipeline with one topic, on a memory store and a clock moved by hand."""
 
     def __init__(
-        self, handler: Any = order_placed, *, strict_time: bool = False, side_effects: bool = False, **settings: Any
+        self,
+        handler: Any = order_placed,
+        *,
+        strict_time: bool = False,
+        side_effects: bool = False,
+        hide: Hide | None = None,
+        **settings: Any,
     ) -> None:
         self.app = Consumer(name="")
         self.app.on("orders", strict_time=strict_time, side_effects=side_effects)(handler)
@@ -53,6 +61,7 @@ class House:
             self.clock,
             ConsumerSettings(**settings),
             {"orders.materializer": "orders"},
+            hide,
         )
 
     async def send(self, payload: dict[str, Any] | bytes, message_id: str = "m1", **message: Any) -> Outcome:
@@ -363,6 +372,23 @@ async def test_one_log_record_per_message(caplog: pytest.LogCaptureFixture) -> N
         )
     ]
     assert "hunter2" not in caplog.text
+
+
+async def test_what_is_redacted_is_told_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither by an error that quotes it, nor by the document that is named after it."""
+
+    def handler(event: Event) -> Upsert:
+        if event.data["card"] == "4711-2":
+            raise Poison("card 4711-2 is bad")
+        return Upsert("cards", event.data["card"], {})
+
+    house = House(handler, hide=Redaction(["payload:card"]).of_message)
+    outcome = await house.send({"card": "4711-2", "eventType": "4711-2"}, "m1")
+    assert isinstance(outcome, Poisoned)
+    assert outcome.error == "card [redacted] is bad"
+    await house.send({"card": "4711-3"}, "m2")
+    assert [recent.document for recent in house.pipeline.recent.latest()] == ["cards/[redacted]", ""]
+    assert "4711" not in str(records(caplog))
 
 
 async def test_retry_and_poison_are_errors_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

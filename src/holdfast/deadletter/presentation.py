@@ -88,19 +88,20 @@ def payload_to_json(data: bytes) -> dict[str, Any]:
     return shown
 
 
-def revision_to_json(revision: Revision, redaction: Redaction) -> dict[str, Any]:
+def revision_to_json(revision: Revision, redaction: Redaction, *others: Content) -> dict[str, Any]:
     """Without what it holds: that is shown with the edit itself."""
     return {
         "number": revision.number,
         "author": revision.author,
-        "comment": redaction.text(revision.comment, revision.content),
+        "comment": redaction.text(revision.comment, revision.content, *others),
         "createdAt": _time(revision.created_at_ns),
     }
 
 
 def found_to_json(found: Found, redaction: Redaction) -> dict[str, Any]:
+    contents = [found.failure.content, *(revision.content for revision in found.revisions)]
     return failure_to_json(found.failure, True, redaction, found.revisions) | {
-        "revisions": [revision_to_json(revision, redaction) for revision in found.revisions],
+        "revisions": [revision_to_json(revision, redaction, *contents) for revision in found.revisions],
         "lineage": list(found.lineage),
     }
 

@@ -9,7 +9,8 @@ from holdfast.model.failed_message import FailureStatus
 
 
 def path_parts(path: str) -> list[str]:
-    r"""The keys of `order.lines.0.sku`. `\.` is a dot within a key, and `\\` a backslash."""
+    r"""The keys of `order.lines.0.sku`. `\.` is a dot within a key, and `\\` a backslash, as it is at
+    the end."""
     parts, is_escaped = [""], False
     for character in path:
         if character == "\\" and not is_escaped:
@@ -20,6 +21,8 @@ def path_parts(path: str) -> list[str]:
         else:
             parts[-1] += character
         is_escaped = False
+    if is_escaped:
+        parts[-1] += "\\"
     return parts
 
 

@@ -35,7 +35,7 @@ from holdfast.api.http.requests import actor_of, expected_version, query, string
 from holdfast.api.http.sight import REVEAL, redaction_for
 from holdfast.deadletter.edits.changes import FORMS, parse_change
 from holdfast.deadletter.edits.editing import ORIGINAL, Editing
-from holdfast.deadletter.edits.shown import differences_to_json, findings_to_json, whole_revision_to_json
+from holdfast.deadletter.edits.shown import differences_to_json, findings_to_json, revisions_to_json
 from holdfast.deadletter.sight import Sight
 from holdfast.errors import BadInput
 
@@ -46,7 +46,7 @@ def routes(editing: Editing, sight: Sight) -> list[ApiRoute]:
     async def list_revisions(request: Request) -> Response:
         redaction = await redaction_for(request, sight)
         revisions = await editing.revisions(failure_id(request))
-        return ExactJSONResponse({"revisions": [whole_revision_to_json(revision, redaction) for revision in revisions]})
+        return ExactJSONResponse({"revisions": revisions_to_json(revisions, redaction)})
 
     async def diff_revisions(request: Request) -> Response:
         redaction = await redaction_for(request, sight)

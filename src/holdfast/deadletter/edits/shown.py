@@ -15,8 +15,13 @@ from holdfast.model.failed_message import Content, Revision
 from holdfast.model.json_pointer import ABSENT, format_pointer
 
 
-def whole_revision_to_json(revision: Revision, redaction: Redaction) -> dict[str, Any]:
-    return revision_to_json(revision, redaction) | content_to_json(revision.content, True, redaction)
+def revisions_to_json(revisions: Sequence[Revision], redaction: Redaction) -> list[dict[str, Any]]:
+    """All of one message, whole. A comment may quote any of them."""
+    contents = [revision.content for revision in revisions]
+    return [
+        revision_to_json(revision, redaction, *contents) | content_to_json(revision.content, True, redaction)
+        for revision in revisions
+    ]
 
 
 def differences_to_json(before: Content, after: Content, redaction: Redaction) -> list[dict[str, Any]]:

@@ -73,8 +73,9 @@ def write_line(
 ) -> str:
     """Where something is hidden, the line says so by `redacted`, and cannot be imported."""
     line = _lean(failure_to_json(failure, True, redaction, revisions))
+    contents = [failure.content, *(revision.content for revision in revisions)]
     line["revisions"] = [
-        revision_to_json(revision, redaction) | _lean(content_to_json(revision.content, True, redaction))
+        revision_to_json(revision, redaction, *contents) | _lean(content_to_json(revision.content, True, redaction))
         for revision in revisions
     ]
     if origin is not None:
