@@ -202,6 +202,17 @@ async def test_without_a_version_the_last_one_wins_and_none_is_lost(api: Api, gr
     assert (await api.ok(GROUP))["version"] == 5
 
 
+async def test_a_method_that_a_path_does_not_have(api: Api, group: None) -> None:
+    for method, path, allowed in (
+        ("DELETE", f"{GROUP}:resolve", "POST"),
+        ("DELETE", GROUP, "GET, HEAD"),
+        ("POST", "/failures/1", "GET, HEAD"),
+    ):
+        async with api.session.request(method, f"/api/v1{path}") as answer:
+            assert (answer.status, answer.headers["Allow"]) == (405, allowed)
+            assert (await answer.json())["error"]["status"] == "METHOD_NOT_ALLOWED"
+
+
 # Whose request it is.
 
 

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import holdfast
@@ -23,7 +23,8 @@ Check = Callable[[], Awaitable[object]]
 def make_app(routes: Sequence[Route], checks: Mapping[str, Check]) -> ASGIApp:
     """`checks` are what this process depends on, by name; each raises when it is not there."""
 
-    routes = [*routes, *openapi.routes(routes)]
+    # A parameter at the end would also take "42:edit": what is more exact comes first.
+    routes = sorted([*routes, *openapi.routes(routes)], key=lambda route: route.path.endswith("}"))
 
     async def index(request: Request) -> Response:
         paths = sorted({route.path for route in routes} | {"/healthz", "/readyz"})
@@ -38,8 +39,17 @@ def make_app(routes: Sequence[Route], checks: Mapping[str, Check]) -> ASGIApp:
         body = {"status": "ready" if ready else "not ready", "dependencies": found}
         return JSONResponse(body, status_code=200 if ready else 503)
 
+    async def http_error(request: Request, error: Exception) -> Response:
+        """Starlette's own 404 and 405 in the same form as every other error. It knows the methods of one route only."""
+        assert isinstance(error, HTTPException)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(sorted(_methods_of(request.url.path, everything.routes)))
+        name = HTTPStatus(error.status_code).name
+        return error_body(error.status_code, name, f"{error.detail}: {request.url.path}", headers)
+
     own = [Route("/", index), Route("/healthz", healthz), Route("/readyz", readyz)]
-    everything = Starlette(routes=[*own, *routes], exception_handlers={HTTPException: _http_error})
+    everything = Starlette(routes=[*own, *routes], exception_handlers={HTTPException: http_error})
     push = next((route.app for route in routes if route.path == push_endpoint.PATH), everything)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,8 +68,8 @@ async def _state(check: Check) -> str:
     return "ok"
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
-    """Starlette's own 404 and 405 in the same form as every other error."""
-    assert isinstance(error, HTTPException)
-    name = HTTPStatus(error.status_code).name
-    return error_body(error.status_code, name, f"{error.detail}: {request.url.path}", error.headers)
+def _methods_of(path: str, routes: Sequence[BaseRoute]) -> set[str]:
+    """Of all routes with the path that is matched first."""
+    known = [route for route in routes if isinstance(route, Route)]
+    matched = next((route.path for route in known if route.path_regex.match(path)), "")
+    return {method for route in known if route.path == matched for method in route.methods or ()}

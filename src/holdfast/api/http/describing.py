@@ -54,8 +54,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`errors` are the statuses that a caller should expect; every route may also answer 500 and 503. A parameter of
-    the path needs to be named only to say more than its name does."""
+    """`also` are other good answers, each with a status of its own. `errors` are the statuses that a caller should
+    expect; every route may also answer 500 and 503. A parameter of the path needs to be named only to say more than its
+    name does."""
 
     summary: str
     description: str = ""
@@ -63,6 +64,7 @@ class Operation:
     parameters: Sequence[Parameter] = ()
     body: Body | None = None
     answer: Answer = field(default_factory=Answer)
+    also: Sequence[Answer] = ()
     errors: Sequence[int] = ()
 
 

@@ -77,7 +77,7 @@ _IMPORT = Operation(
     "line that is wrong is told by its number, and all others are imported.",
     tag="failures",
     parameters=(ACTOR,),
-    body=Body(_LINE, content_type=NDJSON),
+    body=Body(_LINE, content_type=NDJSON, required=False),
     answer=Answer(
         record(
             {

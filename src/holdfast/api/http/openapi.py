@@ -82,7 +82,7 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
         "parameters": [_parameter(one) for one in _parameters(route)],
         "requestBody": _body(told),
     }
-    answers = {str(told.answer.status): _answer(told.answer)} | _errors(told.errors)
+    answers = {str(one.status): _answer(one) for one in (told.answer, *told.also)} | _errors(told.errors)
     return {name: value for name, value in described.items() if value not in _EMPTY} | {"responses": answers}
 
 

@@ -134,7 +134,8 @@ _CREATE = Operation(
     tag="replays",
     parameters=(ACTOR,),
     body=Body(REQUEST, _EXAMPLE),
-    answer=Answer({"oneOf": [JOB, PLAN]}, "The replay, or the plan", status=201),
+    answer=Answer(JOB, "The replay", status=201),
+    also=(Answer(PLAN, "The plan"),),
     errors=(400, 403),
 )
 _LIST = Operation(
