@@ -17,17 +17,14 @@ from holdfast.consumer.app import Consumer, Route
 from holdfast.consumer.changes import Change, Count, Upsert
 from holdfast.consumer.classify import classify
 from holdfast.consumer.coalescer import Coalescer
-from holdfast.consumer.decode import decode_event, unpacked
 from holdfast.consumer.documents import DocumentStore, Mark, Result, Write
 from holdfast.consumer.event import Event
-from holdfast.consumer.event_time import event_time_ns
 from holdfast.consumer.failure_sink import FailedDelivery, FailureSink
 from holdfast.consumer.fields import json_fields
-from holdfast.consumer.identity import logical_key, marks_of, replay_key
-from holdfast.consumer.message_log import LONGEST_ERROR, LONGEST_WORD, Hide, MessageLog, Trail
+from holdfast.consumer.message_log import LONGEST_ERROR, Hide, MessageLog, Trail
 from holdfast.consumer.own_thread import on_own_thread
+from holdfast.consumer.reading import EventReader
 from holdfast.consumer.recent import RecentOutcome, RecentOutcomes
-from holdfast.consumer.routes import Routes
 from holdfast.consumer.settle import Settlement, Way, must_be_recorded, not_recorded, settle
 from holdfast.errors import Poison
 from holdfast.model.failed_message import FailureClass
@@ -36,7 +33,6 @@ from holdfast.model.outcome import Duplicate, Outcome, Poisoned, Retry
 from holdfast.settings import ConsumerSettings
 
 BACKPRESSURE = "backpressure_queue_full"
-IN_THE_FUTURE = "EVENT_TIME_IN_FUTURE"
 STORE_MISCONFIGURED = "STORE_MISCONFIGURED"
 SECONDS_PER_DAY = 86_400
 
@@ -56,18 +52,13 @@ class Pipeline:
         hide: Hide | None = None,
     ) -> None:
         self.recent = RecentOutcomes()
-        self._app = app
         self._store = store
         self._failures = failures
         self._clock = clock
         self._settings = settings
         self._hide = hide
         self._log = MessageLog(settings, hide)
-        self._routes = Routes(
-            {**(subscription_topics or {}), **settings.subscription_topic_map},
-            settings.system_events_topic,
-            app.topics,
-        )
+        self._reader = EventReader(app, settings, subscription_topics or {}, clock)
         self._dedupe_ns = round(settings.dedupe_days * SECONDS_PER_DAY * NANOSECONDS)
         self._coalescer = Coalescer(store, clock, settings)
         self._handlers = asyncio.Semaphore(settings.max_workers)  # of those that take their time
@@ -128,35 +119,16 @@ class Pipeline:
                 raise
             # Also a handler's own sys.exit, or a CancelledError of something that it waited for: one message must not
             # end the consumer. classify knows the known ones, and the rest is logged in full.
-            trail.topic = trail.topic or self._routes.topic_without_payload(delivery)
+            trail.topic = trail.topic or self._reader.routes.topic_without_payload(delivery)
             return self._failed(error, trail)
 
     async def _run(self, delivery: Delivery, trail: Trail) -> Result:
-        payload = unpacked(delivery.message.data)
-        event = decode_event(delivery, payload)
-        _note_words(event, trail)
-        event.topic = trail.topic = self._routes.topic_of(event)
-        route = self._app.route(event.topic)
-        trail.handler = route.name
-        event.event_time_ns = event_time_ns(event.data, event.publish_time_ns, strict=route.strict_time)
-        self._check_time(event, trail)
-        key = logical_key(self._settings.env, event, route)
-        trail.marks = marks = marks_of(event, key, route.marks)
-        event.idempotency_key = key or replay_key(event) or event.message_id
-        if route.side_effects and (done := await self._store.find_mark(marks, self._clock.now_ns())):
+        event, route, size = self._reader.read(delivery, trail)
+        if route.side_effects and (done := await self._store.find_mark(trail.marks, self._clock.now_ns())):
             return Duplicate(done.path)
         trail.changes = changes = await self._changes(route, event)
         trail.in_store = True
-        return await self._coalescer.apply(self._write(event, changes, marks), len(payload))
-
-    def _check_time(self, event: Event, trail: Trail) -> None:
-        """A clock that runs ahead makes an event win over all that come after it, so it must not go unseen."""
-        ahead = (event.event_time_ns - self._clock.now_ns()) / NANOSECONDS
-        if ahead <= self._settings.future_seconds:
-            return
-        trail.ahead_seconds = ahead
-        if self._settings.refuse_future:
-            raise Poison(f"event time: is {ahead:.0f} s ahead of this consumer's clock", reason=IN_THE_FUTURE)
+        return await self._coalescer.apply(self._write(event, changes, trail.marks), size)
 
     async def _changes(self, route: Route, event: Event) -> tuple[Change, ...]:
         if route.on_thread:
@@ -232,15 +204,6 @@ class Pipeline:
 def is_being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def _note_words(event: Event, trail: Trail) -> None:
-    trail.event_type = _word(event.data.get("eventType"))
-    trail.schema_version = _word(event.data.get("schemaVersion"))
-
-
-def _word(value: object) -> str:
-    return str(value)[:LONGEST_WORD] if isinstance(value, str | int) else ""
 
 
 def checked_changes(handler: str, given: object) -> tuple[Change, ...]:

@@ -6,15 +6,14 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast.clock import Clock, SystemClock
 from holdfast.consumer.app import Consumer, Route
 from holdfast.consumer.changes import Change
 from holdfast.consumer.classify import classify
-from holdfast.consumer.decode import decode_event, unpacked
 from holdfast.consumer.event import Event
-from holdfast.consumer.event_time import event_time_ns
-from holdfast.consumer.identity import logical_key
+from holdfast.consumer.message_log import Trail
 from holdfast.consumer.pipeline import checked_changes
-from holdfast.consumer.routes import Routes
+from holdfast.consumer.reading import EventReader
 from holdfast.model.message import Delivery
 from holdfast.model.outcome import Poisoned, Retry
 from holdfast.settings import ConsumerSettings
@@ -35,27 +34,24 @@ class Rehearsal:
     """`subscription_topics` as of the Pipeline."""
 
     def __init__(
-        self, app: Consumer, settings: ConsumerSettings, subscription_topics: Mapping[str, str] | None = None
+        self,
+        app: Consumer,
+        settings: ConsumerSettings,
+        subscription_topics: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        self._app = app
-        self._settings = settings
-        topics = {**(subscription_topics or {}), **settings.subscription_topic_map}
-        self._routes = Routes(topics, settings.system_events_topic, app.topics)
+        self._reader = EventReader(app, settings, subscription_topics or {}, clock or SystemClock())
 
     async def of(self, delivery: Delivery) -> Rehearsed:
-        topic = handler = ""
+        trail = Trail()
         try:
-            event = decode_event(delivery, unpacked(delivery.message.data))
-            event.topic = topic = self._routes.topic_of(event)
-            route = self._app.route(topic)
-            handler = route.name
-            event.event_time_ns = event_time_ns(event.data, event.publish_time_ns, strict=route.strict_time)
-            event.idempotency_key = logical_key(self._settings.env, event, route) or event.message_id
+            event, route, _ = self._reader.read(delivery, trail)
             if route.side_effects:
-                return Rehearsed(topic, handler)
-            return Rehearsed(topic, handler, await _changes(route, event), was_called=True)
+                return Rehearsed(trail.topic, trail.handler)
+            return Rehearsed(trail.topic, trail.handler, await _changes(route, event), was_called=True)
         except Exception as error:  # noqa: BLE001 - classify knows the known ones, as in the pipeline
-            return Rehearsed(topic, handler, failure=classify(error).outcome, was_called=bool(handler))
+            failure = classify(error).outcome
+            return Rehearsed(trail.topic, trail.handler, failure=failure, was_called=bool(trail.handler))
 
 
 async def _changes(route: Route, event: Event) -> tuple[Change, ...]:

@@ -26,10 +26,15 @@ from holdfast.model.failed_message import Content, FailedMessage, Revision
 from holdfast.model.message import Delivery
 from holdfast.model.resources import DeadLetterPolicy, RetryPolicy, Subscription, Topic
 from holdfast.settings import BrokerSettings
+from holdfast.stores.desk.store import SqlDeskStore
 from holdfast.stores.memory.log import MemoryMessageLog
+from holdfast.stores.postgres.desk import PostgresDeskStore
 from holdfast.stores.sqlite.desk import SqliteDeskStore
 from holdfast.transports.local import LocalTransport
+from tests.support.postgres import database_url, postgres
 from tests.support.waiting import comes_about
+
+__all__ = ["database_url", "postgres"]
 
 T = TypeVar("T")
 
@@ -63,7 +68,7 @@ def failure(number: int, **more: object) -> FailedMessage:
 
 @dataclass
 class World:
-    store: SqliteDeskStore
+    store: SqlDeskStore
     broker: Broker
     outlet: LocalTransport
     clock: SystemClock = field(default_factory=SystemClock)
@@ -133,7 +138,19 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    store = await SqliteDeskStore.in_memory()
+    async with world_over(await SqliteDeskStore.in_memory()) as world:
+        yield world
+
+
+@pytest.fixture
+async def shared_world(database_url: str) -> AsyncIterator[World]:
+    """Over the store that several desks may share."""
+    async with world_over(await PostgresDeskStore.open(database_url)) as world:
+        yield world
+
+
+@asynccontextmanager
+async def world_over(store: SqlDeskStore) -> AsyncIterator[World]:
     broker = await Broker.open(MemoryMessageLog(), SystemClock(), BrokerSettings())
     for topic in (TOPIC, OTHER_TOPIC, DEAD_LETTERS):
         await broker.create_topic(Topic(topic))

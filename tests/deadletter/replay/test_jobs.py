@@ -222,6 +222,19 @@ async def test_two_desks_at_once_send_each_message_once(world: World) -> None:
     assert await world.has_nothing(WORKER)
 
 
+async def test_two_desks_on_one_postgresql_share_the_jobs_and_send_each_message_once(shared_world: World) -> None:
+    world = shared_world
+    await world.record(*(failure(n, failure_reason=f"R{n % 4}") for n in range(200)))
+    async with world.desk(name="desk-1") as one, world.desk(name="desk-2") as other:
+        jobs = [await world.started(desk, FAST, Selection(reason=f"R{n}")) for n, desk in enumerate([one, other] * 2)]
+        everything = [await world.started(desk) for desk in (one, other)]
+        await world.ack(WORKER, 200)
+        ended = [await reached(one, job, JobState.DONE) for job in (*jobs, *everything)]
+    assert await world.has_nothing(WORKER)
+    assert sum(progress.counts[ItemState.SUCCEEDED] for progress in ended) == 200
+    assert sum(progress.counts[ItemState.SKIPPED] for progress in ended) == sum(p.job.total for p in ended) - 200
+
+
 async def test_a_stopped_desk_lets_its_jobs_go_and_the_next_one_goes_on(world: World) -> None:
     await world.record(*(failure(number) for number in range(40)))
     async with world.desk() as desk:

@@ -65,7 +65,7 @@ async def test_it_tells_what_would_pass_and_what_would_still_fail(world: World) 
     groups = sorted(report.groups.values(), key=lambda group: -group.count)
     assert [(group.count, group.failure_ids) for group in groups] == [(2, [ids[2], ids[3]]), (1, [ids[4]])]
     assert groups[0].example == "SCHEMA_VALIDATION_ERROR: total: 'x-17' is not a number"
-    assert groups[1].example == "RETRY: the bank is closed"
+    assert groups[1].example == "TRANSIENT_ERROR: the bank is closed"
     assert report.documents == {"orders": 3, "totals": 3}
     assert set(report.samples) == {"orders/1", "orders/2", "orders/7", "totals/all"}
 

@@ -20,14 +20,12 @@ from holdfast.deadletter.sending import content_of
 from holdfast.deadletter.store import DeskStore
 from holdfast.model.failed_message import Content, FailedMessage
 from holdfast.model.message import Delivery, Message
-from holdfast.model.outcome import Poisoned
 
 LONGEST_NOTE = 500
 MOST_SAMPLES = 5
 MOST_GROUPS = 100
 MOST_DOCUMENTS = 20
 
-RETRY = "RETRY"  # stands for a reason where the message would be tried again
 WOULD_WRITE = "would write "
 NOTHING_TO_WRITE = "would write nothing"
 
@@ -53,8 +51,7 @@ async def foresee(rehearsal: Rehearsal, failure: FailedMessage, content: Content
 
 def _foreseen(rehearsed: Rehearsed) -> Foreseen:
     if rehearsed.failure is not None:
-        reason = rehearsed.failure.reason if isinstance(rehearsed.failure, Poisoned) else RETRY
-        return Foreseen(problem=f"{reason}: {rehearsed.failure.error}")
+        return Foreseen(problem=f"{rehearsed.failure.reason}: {rehearsed.failure.error}")
     if not rehearsed.was_called:
         return Foreseen(unknown=f"{rehearsed.handler} has side effects, so it is not called")
     return Foreseen(tuple(change.path for change in rehearsed.changes))
