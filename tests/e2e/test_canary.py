@@ -213,3 +213,28 @@ def test_neither_log_nor_outcomes_tell_it(shared_launcher: Launcher, up: Running
     assert '"messageId": "live"' in up.stderr
     assert_hidden_lines(up.stderr, "the log")
     assert_hidden_lines(up.stdout, "standard output")
+
+
+def test_a_replay_does_not_say_why_a_schema_refused_it(launcher: Launcher) -> None:
+    """An enum's complaint quotes what it got."""
+
+    async def fill_one(data: Path) -> None:
+        store = await open_store(data)
+        row = a_failure("m", source_topic=TOPIC, data=json.dumps({"state": CANARY}).encode(), error_details="x")
+        await store.record([row])
+        await store.close()
+
+    asyncio.run(fill_one(launcher.data))
+    up = launcher.up(env=SETTINGS | {"HOLDFAST_DESK_REDACT": "payload:state"})
+    states = {"type": "enum", "name": "State", "symbols": ["OPEN"]}
+    order = {"type": "record", "name": "Order", "fields": [{"name": "state", "type": states}]}
+    broker = {"PUBSUB_EMULATOR_HOST": up.broker}
+    launcher.run("schemas", "create", "order", "--type", "avro", "--definition", json.dumps(order), env=broker)
+    launcher.run("topics", "create", "strict", "--schema", "order", env=broker)
+    started = launcher.run("replay", "start", "--to-topic", "strict", "--target", "topic", "--yes", "--url", up.url)
+    items = asked(f"{up.url}/api/v1/replays/1/items")
+    assert "is not a symbol" in items, started.stderr
+    told = asked(f"{up.url}/api/v1/ingest/strict/manual", {"state": "else"})
+    assert "is not a symbol" in told
+    for text in (items, started.stdout, started.stderr, up.stderr):
+        assert_hidden_lines(text, "replay")

@@ -12,18 +12,17 @@ from holdfast.clock import Clock
 from holdfast.consumer.app import Consumer
 from holdfast.consumer.rehearsal import Rehearsal
 from holdfast.deadletter.outlet import Outlet
-from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.replay.jobs import Options
 from holdfast.deadletter.replay.run import Parts
 from holdfast.deadletter.replay.runner import ReplayRunner
 from holdfast.deadletter.replay.service import Replays
 from holdfast.deadletter.replay.shadow import Shadow
 from holdfast.deadletter.sending import Sending
-from holdfast.deadletter.sight import Sight
 from holdfast.deadletter.store import DeskStore
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
 from holdfast.wiring.lifetimes import background
+from holdfast.wiring.mending import sight_of
 
 
 @asynccontextmanager
@@ -31,11 +30,11 @@ async def replaying(
     store: DeskStore, outlet: Outlet, clock: Clock, settings: Settings, consumer: Consumer | None = None
 ) -> AsyncIterator[list[ApiRoute]]:
     """Jobs that were under way go on. `consumer` is the one of this process, if there is one: shadow replays ask it."""
-    redaction = Redaction(settings.desk.redact)
+    sight = sight_of(store, clock, settings)
     shadow = None
     if consumer is not None:
         rehearsal = Rehearsal(consumer, settings.consumer, topics_by_subscription(settings))
-        shadow = Shadow(store, clock, rehearsal, redaction)
+        shadow = Shadow(store, clock, rehearsal, sight.redaction)
     parts = Parts(
         store=store,
         outlet=outlet,
@@ -45,9 +44,9 @@ async def replaying(
         most_generations=settings.desk.max_generation,
         settle_seconds=settings.desk.retry_settle_seconds,
         shadow=shadow,
+        redaction=sight.redaction,
     )
     runner = ReplayRunner(parts)
     replays = Replays(parts, runner, Options(per_second=settings.desk.replay_per_second))
-    sight = Sight(redaction, settings.desk.reveal_token, store, clock)
     async with background(runner.run()):
         yield replays_api.routes(replays, sight, clock, settings.general.project)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.deadletter.outlet import Outlet
+from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.replay.claiming import Claiming, Pending
 from holdfast.deadletter.replay.jobs import Item, ItemState, Target
 from holdfast.deadletter.replay.screening import Key, key_of
@@ -47,12 +48,13 @@ class Dispatched:
 class Dispatch:
     """Of one job."""
 
-    def __init__(self, claiming: Claiming, outlet: Outlet, sending: Sending) -> None:
+    def __init__(self, claiming: Claiming, outlet: Outlet, sending: Sending, redaction: Redaction) -> None:
         self._claiming = claiming
         self._screening = claiming.screening
         self._store = claiming.store
         self._outlet = outlet
         self._sending = sending
+        self._redaction = redaction
         self._to_subscription = claiming.screening.options.target is Target.SUBSCRIPTION
 
     async def send(self, batch: Sequence[Pending]) -> Dispatched:
@@ -104,8 +106,8 @@ class Dispatch:
         for letter in letters:
             try:
                 letter.message_id = await self._deliver_one(destination, letter.message)
-            except BadInput as error:
-                letter.problem = str(error)
+            except BadInput as error:  # a schema's complaint may quote the payload
+                letter.problem = self._redaction.of_message(letter.message, str(error))
                 return None
             except (NotFound, FailedPrecondition) as error:
                 _has_no_target([letter], error)

@@ -14,6 +14,7 @@ from holdfast.backoff import backoff_seconds
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.deadletter.audit import Action
 from holdfast.deadletter.outlet import Outlet
+from holdfast.deadletter.redaction import NOTHING_HIDDEN, Redaction
 from holdfast.deadletter.replay.claiming import Claiming, Pending, release_claims
 from holdfast.deadletter.replay.dispatch import Dispatch, Dispatched
 from holdfast.deadletter.replay.endings import Endings, failed_keys
@@ -49,7 +50,8 @@ LONGEST_PAUSE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What runs share. `name` is this process's. `shadow` is None where no consumer runs in it."""
+    """What runs share. `name` is this process's. `shadow` is None where no consumer runs in it. What items tell is
+    without what `redaction` hides."""
 
     store: DeskStore
     outlet: Outlet
@@ -59,6 +61,7 @@ class Parts:
     most_generations: int
     settle_seconds: float
     shadow: Shadow | None = None
+    redaction: Redaction = NOTHING_HIDDEN
 
 
 class LostJob(Exception):
@@ -83,7 +86,7 @@ class JobRun:
         self._upcoming = Upcoming(parts.store, job.id)
         self._endings = Endings(parts.store, parts.outlet, parts.clock, job.id, parts.settle_seconds)
         self._claiming = Claiming(parts.store, parts.clock, screening, set())
-        self._dispatch = Dispatch(self._claiming, parts.outlet, parts.sending)
+        self._dispatch = Dispatch(self._claiming, parts.outlet, parts.sending, parts.redaction)
         self._pacer = Pacer(job.options.per_second, parts.clock.now_ns())
 
     def wake(self) -> None:
