@@ -273,7 +273,7 @@ _INDEXES = """
         WHERE status IN ('retry_success', 'replayed');
     CREATE INDEX idx_failed_messages_replay ON failed_messages (replay_id) WHERE replay_id <> 0;
     CREATE INDEX idx_failed_messages_origin ON failed_messages (origin_id) WHERE origin_id <> 0;
-    CREATE INDEX idx_failed_messages_hold ON failed_messages (legal_hold) WHERE legal_hold <> 0;
+    CREATE INDEX idx_failed_messages_hold ON failed_messages (id) WHERE legal_hold <> 0;
     CREATE INDEX idx_failure_attributes_failure ON failure_attributes (failure_id);
 """
 
