@@ -32,8 +32,11 @@ _SUBSCRIPTION = portable("AND f.subscription = :subscription")
 _TOPIC = portable("AND f.source_topic = :topic")
 _FINGERPRINT = portable("AND f.fingerprint = :fingerprint")
 _MESSAGE_ID = portable("AND f.message_id = :message_id")
-_SINCE = portable("AND f.created_at >= ts(:since)")
-_UNTIL = portable("AND f.created_at < ts(:until)")
+# The counters tell between which ids the rows of an hour lie: newest first is then a range of ids, however old.
+_SINCE = portable("""AND f.created_at >= ts(:since)
+    AND f.id >= (SELECT min(first_id) FROM failure_counts WHERE hour >= :since - :since % 3600000000000)""")
+_UNTIL = portable("""AND f.created_at < ts(:until)
+    AND f.id <= (SELECT max(last_id) FROM failure_counts WHERE hour < :until)""")
 _FEWEST_ATTEMPTS = portable("AND f.delivery_attempt >= :fewest_attempts")
 _MOST_ATTEMPTS = portable("AND f.delivery_attempt <= :most_attempts")
 # In the words of the index, which has only the few that are held.
