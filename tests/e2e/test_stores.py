@@ -1,4 +1,4 @@
-"""The consumer by the real command, on each store that is not a file."""
+"""The consumer and the desk by the real command, on each store that is not a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.support import http
 from tests.support.firestore_emulator import FirestoreEmulator, firestore_emulator
 from tests.support.postgres import database_url, postgres
-from tests.support.process import Launcher
+from tests.support.process import Launcher, Running
 
 __all__ = ["database_url", "firestore_emulator", "postgres"]
 
@@ -37,6 +37,36 @@ def test_postgresql(launcher: Launcher, database_url: str) -> None:
 def test_firestore(launcher: Launcher, firestore_emulator: FirestoreEmulator) -> None:
     project = f"test-{uuid4().hex[:12]}"
     check(launcher, f"firestore://{project}", {"FIRESTORE_EMULATOR_HOST": firestore_emulator.address})
+
+
+def poison(consumer: Running, message_id: str) -> None:
+    assert http.push(consumer.url, message_id, b'{"status": "of nobody"}').status == 200
+
+
+def listed(launcher: Launcher, *args: str) -> list[str]:
+    shown = launcher.run("failures", "list", "--json", *args)
+    assert shown.returncode == 0, shown.stderr
+    return [failure["messageId"] for failure in json.loads(shown.stdout)["failures"]]
+
+
+def test_two_processes_keep_their_failures_in_one_postgresql(launcher: Launcher, database_url: str) -> None:
+    env = {"HOLDFAST_DESK_FAILURES": database_url}
+    up = launcher.up(env=env)
+    consume = launcher.part("consume", env=env | {"HOLDFAST_CONSUMER_STORE": "memory:"})
+    poison(consume, "m1")
+    assert listed(launcher, "--failures", database_url) == ["m1"]
+    assert listed(launcher, "--url", up.url) == ["m1"]
+    assert up.stop() == consume.stop() == 0
+    assert listed(launcher, "--failures", database_url) == ["m1"]
+
+
+def test_a_desk_in_memory_is_gone_with_its_process(launcher: Launcher) -> None:
+    up = launcher.up("--memory", env={"HOLDFAST_CONSUMER_AUTH_PUSH": "off"})
+    poison(up, "m1")
+    assert listed(launcher, "--url", up.url) == ["m1"]
+    assert up.stop() == 0
+    again = launcher.up("--memory")
+    assert listed(launcher, "--url", again.url) == []
 
 
 @pytest.mark.parametrize("store", ["postgresql://nobody:hunter2@127.0.0.1:1/x", "firestore://", "firestore://a/b/c"])

@@ -11,7 +11,7 @@ from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
 from holdfast.model.failed_message import FailureStatus
 from holdfast.testing.contracts.changes import an_action, recorded
-from holdfast.testing.contracts.failures import a_failure, all_rows
+from holdfast.testing.contracts.failures import a_failure, all_rows, message_ids
 from holdfast.testing.contracts.groups import group_of
 from tests.stores.desk.conftest import Backend, SqliteFile
 
@@ -64,6 +64,15 @@ async def filled(durable: DeskStore) -> DeskStore:
 )
 async def test_counters_stay_right(backend: Backend, filled: DeskStore, sql: str) -> None:
     backend.execute(sql)
+    await check_counters(filled)
+
+
+async def test_a_row_that_was_moved_in_time_is_found_there(backend: Backend, filled: DeskStore) -> None:
+    backend.execute(
+        "UPDATE failed_messages SET created_at = (SELECT max(created_at) FROM failed_messages) WHERE message_id = '0'"
+    )
+    assert await message_ids(filled, Selection(since_ns=11 * HOUR)) == ["11", "0"]
+    assert await message_ids(filled, Selection(until_ns=2 * HOUR)) == ["1"]
     await check_counters(filled)
 
 

@@ -32,11 +32,16 @@ _SUBSCRIPTION = portable("AND f.subscription = :subscription")
 _TOPIC = portable("AND f.source_topic = :topic")
 _FINGERPRINT = portable("AND f.fingerprint = :fingerprint")
 _MESSAGE_ID = portable("AND f.message_id = :message_id")
-_SINCE = portable("AND f.created_at >= ts(:since)")
-_UNTIL = portable("AND f.created_at < ts(:until)")
+# The counters tell between which ids the rows of an hour lie: newest first is then a range of ids, however old.
+_SINCE = portable("""AND f.created_at >= ts(:since)
+    AND f.id >= (SELECT min(first_id) FROM failure_counts WHERE hour >= :since - :since % 3600000000000)""")
+_UNTIL = portable("""AND f.created_at < ts(:until)
+    AND f.id <= (SELECT max(last_id) FROM failure_counts WHERE hour < :until)""")
 _FEWEST_ATTEMPTS = portable("AND f.delivery_attempt >= :fewest_attempts")
 _MOST_ATTEMPTS = portable("AND f.delivery_attempt <= :most_attempts")
-_LEGAL_HOLD = portable("AND f.legal_hold = :legal_hold")
+# In the words of the index, which has only the few that are held.
+_HELD = either("AND f.legal_hold <> 0", "AND f.legal_hold")
+_NOT_HELD = portable("AND NOT f.legal_hold")
 # Most rows have 0 here, and are not in the index.
 _REPLAY = portable("AND f.replay_id = :replay_id AND f.replay_id <> 0")
 _ORIGIN = portable("AND f.origin_id = :origin_id AND f.origin_id <> 0")
@@ -125,7 +130,7 @@ def _add_given(found: Selected, selection: Selection) -> None:
         "until": (_UNTIL, selection.until_ns),
         "fewest_attempts": (_FEWEST_ATTEMPTS, selection.fewest_attempts),
         "most_attempts": (_MOST_ATTEMPTS, selection.most_attempts),
-        "legal_hold": (_LEGAL_HOLD, selection.legal_hold),
+        "legal_hold": (_HELD if selection.legal_hold else _NOT_HELD, selection.legal_hold),
         "replay_id": (_REPLAY, selection.replay_id),
         "origin_id": (_ORIGIN, selection.origin_id),
     }

@@ -172,6 +172,8 @@ CREATE TABLE failure_counts (
     count           BIGINT NOT NULL,
     retries         BIGINT NOT NULL,
     retried         BIGINT NOT NULL,
+    first_id        BIGINT NOT NULL,
+    last_id         BIGINT NOT NULL,
     PRIMARY KEY (hour, failure_reason, status)
 ) WITH (fillfactor = 70);
 CREATE INDEX idx_failure_counts_queued ON failure_counts (hour)
@@ -200,22 +202,24 @@ CREATE FUNCTION failure_hour(at timestamptz) RETURNS bigint LANGUAGE sql IMMUTAB
 
 # For an insert, an update and a delete: the rows that are there now count up, those that were there count down.
 _COUNT = """
-    INSERT INTO failure_counts (hour, failure_reason, status, count, retries, retried)
+    INSERT INTO failure_counts (hour, failure_reason, status, count, retries, retried, first_id, last_id)
     SELECT failure_hour(created_at), failure_reason, status, sum(one), sum(one * retry_count),
-        sum(CASE WHEN retry_count > 0 THEN one ELSE 0 END)
+        sum(CASE WHEN retry_count > 0 THEN one ELSE 0 END), min(id), max(id)
     FROM (<rows>) AS changed
     GROUP BY 1, 2, 3
     HAVING sum(one) <> 0 OR sum(one * retry_count) <> 0 OR sum(CASE WHEN retry_count > 0 THEN one ELSE 0 END) <> 0
     ORDER BY 1, 2, 3
     ON CONFLICT (hour, failure_reason, status) DO UPDATE SET count = failure_counts.count + excluded.count,
-        retries = failure_counts.retries + excluded.retries, retried = failure_counts.retried + excluded.retried;
+        retries = failure_counts.retries + excluded.retries, retried = failure_counts.retried + excluded.retried,
+        first_id = least(failure_counts.first_id, excluded.first_id),
+        last_id = greatest(failure_counts.last_id, excluded.last_id);
     INSERT INTO failure_group_counts (fingerprint, status, count)
     SELECT fingerprint, status, sum(one) FROM (<rows>) AS changed GROUP BY 1, 2 HAVING sum(one) <> 0 ORDER BY 1, 2
     ON CONFLICT (fingerprint, status) DO UPDATE SET count = failure_group_counts.count + excluded.count;
 """
 
-_NEW_ROWS = "SELECT created_at, failure_reason, status, retry_count, fingerprint, 1 AS one FROM new_rows"
-_OLD_ROWS = "SELECT created_at, failure_reason, status, retry_count, fingerprint, -1 AS one FROM old_rows"
+_NEW_ROWS = "SELECT id, created_at, failure_reason, status, retry_count, fingerprint, 1 AS one FROM new_rows"
+_OLD_ROWS = "SELECT id, created_at, failure_reason, status, retry_count, fingerprint, -1 AS one FROM old_rows"
 
 _COUNTING = """
 CREATE FUNCTION count_<event>() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $body$

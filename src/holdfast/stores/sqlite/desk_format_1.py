@@ -52,9 +52,9 @@ TAKE_OVER_FORMAT_1 = """
     INSERT INTO failure_attributes (name, value, failure_id)
     SELECT told.key, indexed_value(told.value), f.id FROM failed_messages AS f, json_each(f.attributes) AS told;
 
-    INSERT INTO failure_counts (hour, failure_reason, status, count, retries, retried)
+    INSERT INTO failure_counts (hour, failure_reason, status, count, retries, retried, first_id, last_id)
     SELECT created_at - created_at % 3600000000000, failure_reason, status, count(*), sum(retry_count),
-        sum(retry_count > 0)
+        sum(retry_count > 0), min(id), max(id)
     FROM failed_messages GROUP BY 1, 2, 3;
 
     INSERT INTO failure_group_counts (fingerprint, status, count)

@@ -26,11 +26,12 @@ from holdfast.stores.sqlite.desk_format_1 import CREATE_FORMAT_1, TAKE_OVER_FORM
 _NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000000"
 
 _COUNT_UP = """
-    INSERT INTO failure_counts (hour, failure_reason, status, count, retries, retried)
+    INSERT INTO failure_counts (hour, failure_reason, status, count, retries, retried, first_id, last_id)
     VALUES (NEW.created_at - NEW.created_at % 3600000000000,
-        NEW.failure_reason, NEW.status, 1, NEW.retry_count, NEW.retry_count > 0)
+        NEW.failure_reason, NEW.status, 1, NEW.retry_count, NEW.retry_count > 0, NEW.id, NEW.id)
     ON CONFLICT (hour, failure_reason, status) DO UPDATE SET
-        count = count + 1, retries = retries + excluded.retries, retried = retried + excluded.retried;
+        count = count + 1, retries = retries + excluded.retries, retried = retried + excluded.retried,
+        first_id = min(first_id, excluded.first_id), last_id = max(last_id, excluded.last_id);
     INSERT INTO failure_group_counts (fingerprint, status, count) VALUES (NEW.fingerprint, NEW.status, 1)
     ON CONFLICT (fingerprint, status) DO UPDATE SET count = count + 1;
 """
@@ -232,7 +233,7 @@ _TABLES = """
         hash      TEXT NOT NULL
     );
     -- Of each hour that failures were recorded in: `retries` is the sum of their retry counts, `retried` how many of
-    -- them were retried at all.
+    -- them were retried at all. All their ids lie between `first_id` and `last_id`.
     CREATE TABLE failure_counts (
         hour            INTEGER NOT NULL,
         failure_reason  TEXT NOT NULL,
@@ -240,6 +241,8 @@ _TABLES = """
         count           INTEGER NOT NULL,
         retries         INTEGER NOT NULL,
         retried         INTEGER NOT NULL,
+        first_id        INTEGER NOT NULL,
+        last_id         INTEGER NOT NULL,
         PRIMARY KEY (hour, failure_reason, status)
     ) WITHOUT ROWID;
     CREATE INDEX idx_failure_counts_queued ON failure_counts (count)
@@ -273,7 +276,7 @@ _INDEXES = """
         WHERE status IN ('retry_success', 'replayed');
     CREATE INDEX idx_failed_messages_replay ON failed_messages (replay_id) WHERE replay_id <> 0;
     CREATE INDEX idx_failed_messages_origin ON failed_messages (origin_id) WHERE origin_id <> 0;
-    CREATE INDEX idx_failed_messages_hold ON failed_messages (legal_hold) WHERE legal_hold <> 0;
+    CREATE INDEX idx_failed_messages_hold ON failed_messages (id) WHERE legal_hold <> 0;
     CREATE INDEX idx_failure_attributes_failure ON failure_attributes (failure_id);
 """
 
