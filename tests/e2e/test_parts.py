@@ -147,11 +147,12 @@ def test_consume_by_pull(launcher: Launcher) -> None:
 
         eventually(lambda: documents(launcher, "market_ticks").keys() == sent)
         eventually(lambda: all(is_settled(launcher.data, "my-ticks", message_id) for message_id in ids))
-        # A pulled poison is nacked: the subscription's own policy ends it.
+        # A pulled poison is rejected: the subscription's own policy ends it, and no attempt is wasted.
         letter = pubsub.pull_one("dead").message
         assert letter.data == b"<not JSON>"
-        assert letter.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
-        assert [one["outcome"] for one in http.outcomes(consume.url, poison)] == ["poison"] * 5
+        assert letter.attributes["CloudPubSubDeadLetterSourceDeliveryCount"] == "1"
+        assert letter.attributes["holdfast-failure-reason"] == "DECODE_ERROR"
+        assert [one["outcome"] for one in http.outcomes(consume.url, poison)] == ["poison"]
     assert consume.stop() == 0
 
 

@@ -102,7 +102,8 @@ def test_an_open_stream_and_a_silent_endpoint_do_not_hold_it_up(launcher: Launch
 def test_what_came_while_the_consumer_was_away_is_delivered_after_a_restart(launcher: Launcher) -> None:
     up = launcher.up(env=IMPATIENT)
     assert up.stop() == 0
-    broker = launcher.part("broker")  # it pushes to where `up` was: nobody listens there
+    # It pushes to where `up` was: nobody listens there. Else it would soon pause.
+    broker = launcher.part("broker", env={"HOLDFAST_BROKER_BREAKER_SHARE": "0"})
     names = {f"tick-{number}" for number in range(30)}
     with Pubsub(broker.broker) as pubsub:
         pubsub.publish("market-ticks", *map(tick, names))

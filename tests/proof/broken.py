@@ -10,7 +10,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 
-from holdfast.consumer import pipeline
+from holdfast.consumer import reading
 from holdfast.consumer.app import MARKS
 from holdfast.consumer.coalescer import Coalescer
 from holdfast.consumer.documents import Mark, Result, Write
@@ -106,14 +106,14 @@ def republished_not_known() -> None:
     def marks_of(event: Event, key: str, collection: str = MARKS) -> tuple[Mark, ...]:
         return (Mark(collection, event.message_id),)
 
-    pipeline.marks_of = marks_of  # type: ignore[attr-defined]
+    reading.marks_of = marks_of  # type: ignore[attr-defined]
 
 
 def redelivered_not_known() -> None:
     def marks_of(event: Event, key: str, collection: str = MARKS) -> tuple[Mark, ...]:
         return (Mark(collection, key),) if key else ()
 
-    pipeline.marks_of = marks_of  # type: ignore[attr-defined]
+    reading.marks_of = marks_of  # type: ignore[attr-defined]
 
 
 BUGS = {

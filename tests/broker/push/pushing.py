@@ -49,13 +49,15 @@ async def pushing(
     settings: PushSettings,
     *,
     strict: bool = False,
+    broker_settings: BrokerSettings | None = None,
     log: MessageLog | None = None,
     guard: AddressGuard | None = None,
     resolve: Resolve = system_resolve,
 ) -> AsyncIterator[Pushing]:
     clock = SystemClock()
     guard = guard or AddressGuard(LOOPBACK)
-    broker = await Broker.open(log or MemoryMessageLog(), clock, BrokerSettings(strict=strict), guard)
+    broker_settings = broker_settings or BrokerSettings(strict=strict)
+    broker = await Broker.open(log or MemoryMessageLog(), clock, broker_settings, guard)
     client = OutgoingClient(guard, resolve=resolve)
     tokens = PushTokens(broker.signing_keys, ISSUER, clock)
     push = PushDelivery(broker, client, tokens, ISSUER, settings, clock, strict=strict)

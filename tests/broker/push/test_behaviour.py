@@ -14,7 +14,7 @@ from aiohttp import web
 from holdfast.broker.log import Change, Progress, PutRecord, PutSubscription
 from holdfast.broker.push.attributes import CONCURRENCY, CONFIRM, PER_SECOND
 from holdfast.broker.service import Broker
-from holdfast.broker.wire import decode
+from holdfast.broker.wire import decode, encode
 from holdfast.errors import BadInput, StorageUnavailable
 from holdfast.model import dead_letter_attributes as names
 from holdfast.model.message import Message
@@ -27,10 +27,10 @@ from holdfast.model.resources import (
     Topic,
 )
 from holdfast.outgoing.addresses import AddressGuard
-from holdfast.settings import PushSettings
+from holdfast.settings import BrokerSettings, PushSettings
 from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.stores.sqlite.log import SqliteMessageLog
-from tests.broker.helpers import DEAD_LETTERS, SUBSCRIPTION, TOPIC, make_dead_letter_topic, publish, take_one
+from tests.broker.helpers import DEAD_LETTERS, SUBSCRIPTION, TOPIC, make_dead_letter_topic, publish, take, take_one
 from tests.broker.push.pushing import AT_ONCE, Pushing, acked, push_to, pushing
 from tests.support.push_endpoint import Endpoint, answering, push_endpoint
 
@@ -273,6 +273,30 @@ async def test_what_has_a_dead_letter_policy_is_never_dropped(endpoint: Endpoint
     assert dead.attributes[names.SOURCE_DELIVERY_COUNT] == "5"
     assert dead.attributes[names.LAST_STATUS] == "500"
     assert dead.attributes[names.ERROR] == "the endpoint answered 500"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("retry", [AT_ONCE, RetryPolicy(0, 0)])
+async def test_an_outage_makes_no_dead_letters(endpoint: Endpoint, retry: RetryPolicy) -> None:
+    """5,000 messages wait for an endpoint that is down; each would have spent its five attempts long before."""
+    endpoint.reply = answering(503)
+    settings = BrokerSettings(breaker_seconds=0.2, breaker_longest_seconds=0.4)
+    async with pushing(PushSettings(longest_pause_seconds=0), broker_settings=settings) as running:
+        dead_letters = await make_dead_letter_topic(running.broker)
+        await push_to(running.broker, endpoint.url, dead_letter=DeadLetterPolicy(DEAD_LETTERS, 5), retry=retry)
+        messages = [encode(Message(b"%d" % number)) for number in range(1000)]
+        for _ in range(5):
+            await running.broker.publish(TOPIC, messages, 1)
+        paused = await running.until(lambda status: status.state == "paused" and status.pause is not None)
+        assert "failed, the last with 503" in paused.pause.why  # type: ignore[union-attr]
+        asked = len(endpoint.bodies)
+        await asyncio.sleep(2)
+        assert len(endpoint.bodies) - asked <= 10  # a probe for each pause
+        endpoint.reply = None
+        async with asyncio.timeout(60):
+            while running.broker.queue(SUBSCRIPTION).settled.floor <= 5000:
+                await asyncio.sleep(0.01)
+        assert await take(dead_letters) == []
 
 
 async def test_without_a_dead_letter_policy_it_is_tried_on_and_on(running: Pushing, endpoint: Endpoint) -> None:
