@@ -18,6 +18,7 @@ from holdfast.consumer.event import Event
 from holdfast.consumer.event_time import event_time_ns
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
+from holdfast.model.replay_attributes import ORIGINAL_PUBLISH_TIME, REPLAY_ID
 
 PUBLISHED = 1_767_875_696 * NANOSECONDS  # 2026-01-08T12:34:56Z
 
@@ -354,3 +355,20 @@ def test_damaged_gzip_is_poison() -> None:
     for data in damaged:
         with pytest.raises(Poison, match="data: is not valid gzip"):
             unpacked(data)
+
+
+# What the desk sends again.
+
+
+@pytest.mark.parametrize(
+    ("attributes", "seconds"),
+    [
+        ({REPLAY_ID: "any", ORIGINAL_PUBLISH_TIME: "1970-01-01T00:00:05Z"}, 5),
+        ({REPLAY_ID: "any", ORIGINAL_PUBLISH_TIME: "2200-01-01T00:00:00Z"}, PUBLISHED // NANOSECONDS),
+        ({REPLAY_ID: "any", ORIGINAL_PUBLISH_TIME: "noon"}, PUBLISHED // NANOSECONDS),
+        ({REPLAY_ID: "any"}, PUBLISHED // NANOSECONDS),
+        ({ORIGINAL_PUBLISH_TIME: "1970-01-01T00:00:05Z"}, PUBLISHED // NANOSECONDS),
+    ],
+)
+def test_an_old_event_that_is_sent_again_is_as_old_as_before(attributes: dict[str, str], seconds: int) -> None:
+    assert event({}, attributes=attributes).order.publish_time_ns == seconds * NANOSECONDS

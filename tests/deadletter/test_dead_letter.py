@@ -15,7 +15,7 @@ from holdfast.model import dead_letter_attributes as names
 from holdfast.model.failed_message import LONGEST_ERROR_DETAILS_BYTES, FailedMessage, FailureStatus
 from holdfast.model.message import Delivery, Message
 from holdfast.model.names import dead_letter_topic, desk_subscription
-from holdfast.model.replay_attributes import IN_PLACE_OF, ORIGINAL_MESSAGE_ID, REPLAY_ID
+from holdfast.model.replay_attributes import IN_PLACE_OF, ORIGINAL_MESSAGE_ID, ORIGINAL_PUBLISH_TIME, REPLAY_ID
 
 DESK = "projects/local/subscriptions/orders.dlq.desk"
 NOW = 1_700_000_100_000_000_000
@@ -235,3 +235,14 @@ def is_text(value: object) -> bool:
 def test_what_failed_again_on_its_way_around_failed_in_its_own_subscription() -> None:
     told = {"CloudPubSubDeadLetterSourceSubscription": "orders.replay"}
     assert row(told).subscription == "projects/local/subscriptions/orders"
+
+
+def test_what_was_sent_again_keeps_the_time_when_it_was_published_first() -> None:
+    told = {
+        REPLAY_ID: "id",
+        ORIGINAL_PUBLISH_TIME: "2023-01-01T00:00:00Z",
+        names.SOURCE_PUBLISH_TIME: "2023-11-14T22:13:20Z",
+    }
+    assert row(told).publish_time_ns == 1_672_531_200 * 10**9
+    assert row({**told, ORIGINAL_PUBLISH_TIME: "noon"}).publish_time_ns == 1_700_000_000 * 10**9
+    assert row(told).attributes == {}

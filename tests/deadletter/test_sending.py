@@ -19,9 +19,14 @@ def sent(failure: FailedMessage, content: Content | None = None) -> Message:
 
 
 def test_the_content_and_where_it_comes_from() -> None:
-    assert sent(a_failure("11", attributes={"tenant": "a"})) == Message(
+    assert sent(a_failure("11", attributes={"tenant": "a"}, publish_time_ns=1_700_000_000_123_456_789)) == Message(
         b'{"amount": "many"}',
-        {"tenant": "a", "holdfast-replay-id": LINEAGE, "holdfast-original-message-id": "11"},
+        {
+            "tenant": "a",
+            "holdfast-replay-id": LINEAGE,
+            "holdfast-original-message-id": "11",
+            "holdfast-original-publish-time": "2023-11-14T22:13:20.123456789Z",
+        },
     )
 
 

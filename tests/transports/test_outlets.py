@@ -21,7 +21,7 @@ from holdfast.model.resources import Subscription, Topic
 from holdfast.settings import BrokerSettings
 from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.stores.sqlite.log import SqliteMessageLog
-from holdfast.testing.contracts.outlet import OutletContract, OutletTransport
+from holdfast.testing.contracts.outlet import OnceOutletContract, OutletContract, OutletTransport
 from holdfast.testing.contracts.transport import Names
 from holdfast.transports.google import GoogleTransport
 from holdfast.transports.local import LocalTransport
@@ -49,21 +49,21 @@ async def over_the_wire(broker: Broker) -> AsyncIterator[GoogleTransport]:
         await server.stop()
 
 
-class TestLocalInMemory(OutletContract):
+class TestLocalInMemory(OnceOutletContract):
     @pytest.fixture
     async def outlet(self) -> AsyncIterator[OutletTransport]:
         async with running_broker(MemoryMessageLog()) as broker:
             yield LocalTransport(broker)
 
 
-class TestLocalOnDisk(OutletContract):
+class TestLocalOnDisk(OnceOutletContract):
     @pytest.fixture
     async def outlet(self, tmp_path: Path) -> AsyncIterator[OutletTransport]:
         async with running_broker(await SqliteMessageLog.open(tmp_path / "broker.db")) as broker:
             yield LocalTransport(broker)
 
 
-class TestGoogleToHoldfast(OutletContract):
+class TestGoogleToHoldfast(OnceOutletContract):
     @pytest.fixture
     async def outlet(self) -> AsyncIterator[OutletTransport]:
         async with AsyncExitStack() as stack:

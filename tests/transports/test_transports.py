@@ -21,7 +21,7 @@ from holdfast.model.resources import Subscription
 from holdfast.settings import BrokerSettings
 from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.stores.sqlite.log import SqliteMessageLog
-from holdfast.testing.contracts.transport import Names, TransportContract
+from holdfast.testing.contracts.transport import HearingTransportContract, Names, TransportContract
 from holdfast.transports import google
 from holdfast.transports.google import GoogleTransport
 from holdfast.transports.local import LocalTransport
@@ -35,7 +35,7 @@ async def running_broker(log: MessageLog) -> AsyncIterator[Broker]:
     await log.close()
 
 
-class LocalTransportContract(TransportContract):
+class LocalTransportContract(HearingTransportContract):
     """Nothing is in between, so it needs no wait at all to know what is there."""
 
     async def test_a_receive_without_a_wait_gives_what_is_there(self, transport: Transport, ready: Names) -> None:
@@ -59,7 +59,7 @@ class TestLocalOnDisk(LocalTransportContract):
             yield LocalTransport(broker)
 
 
-class TestGoogleToHoldfast(TransportContract):
+class TestGoogleToHoldfast(HearingTransportContract):
     @pytest.fixture
     async def transport(self) -> AsyncIterator[Transport]:
         async with AsyncExitStack() as stack:

@@ -12,6 +12,7 @@ from holdfast.consumer.event import Event
 from holdfast.consumer.event_time import to_nanoseconds
 from holdfast.errors import Poison
 from holdfast.model.message import Delivery, Message
+from holdfast.model.replay_attributes import first_published_ns
 from holdfast.model.strict_json import parse_strict_json
 
 # The failure reason of what cannot be parsed at all; what parses but is wrong is a SCHEMA_VALIDATION_ERROR.
@@ -59,7 +60,7 @@ def decode_event(delivery: Delivery, payload: bytes) -> Event:
         data=data,
         message_id=message.message_id,
         subscription=delivery.subscription,
-        publish_time_ns=message.publish_time_ns,
+        publish_time_ns=first_published_ns(message.attributes, message.publish_time_ns),
         attributes=message.attributes,
         ordering_key=message.ordering_key,
         attempt=delivery.attempt,

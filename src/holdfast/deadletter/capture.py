@@ -18,7 +18,7 @@ from holdfast.deadletter.dead_letter import (
 from holdfast.deadletter.intake import Intake
 from holdfast.model.failed_message import FailedMessage, FailureStatus, bounded_error_details
 from holdfast.model.names import original_subscription, project_of, topic_path
-from holdfast.model.replay_attributes import REPLAY_ID
+from holdfast.model.replay_attributes import REPLAY_ID, first_published_ns
 
 
 class DirectCapture:
@@ -64,7 +64,7 @@ def _failed_message(failed: FailedDelivery, attributes: dict[str, str], now_ns: 
         data=message.data,
         attributes=attributes,
         ordering_key=storable(message.ordering_key),
-        publish_time_ns=message.publish_time_ns,
+        publish_time_ns=first_published_ns(message.attributes, message.publish_time_ns),
         delivery_attempt=failed.delivery.attempt,
         status=FailureStatus.PERMANENT_FAILURE,
         failure_class=failed.failure_class,

@@ -22,6 +22,7 @@ from holdfast.model.names import (
     short_id,
     topic_path,
 )
+from holdfast.model.replay_attributes import first_published_ns
 from holdfast.model.timestamps import parse_rfc3339
 
 # What Cloud Pub/Sub's dead-lettering means, where nobody tells more.
@@ -66,7 +67,7 @@ def _failed_message(delivery: Delivery, told: Mapping[str, str], now_ns: int) ->
         data=message.data,
         attributes=without_our_attributes(told),
         ordering_key=storable(message.ordering_key),
-        publish_time_ns=_publish_time_ns(message, told),
+        publish_time_ns=first_published_ns(told, _publish_time_ns(message, told)),
         delivery_attempt=_delivery_attempt(told),
         status=FailureStatus.PERMANENT_FAILURE,
         failure_class=_failure_class(told),

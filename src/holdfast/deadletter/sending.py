@@ -14,6 +14,7 @@ from holdfast.model import replay_attributes
 from holdfast.model.dead_letter_attributes import LONGEST_VALUE
 from holdfast.model.failed_message import Content, FailedMessage
 from holdfast.model.message import Message
+from holdfast.model.timestamps import format_rfc3339
 
 # Pub/Sub's limit.
 MOST_ATTRIBUTES = 100
@@ -72,5 +73,8 @@ def _about(failure: FailedMessage, content: Content) -> dict[str, str]:
     return {
         # The key may be held at the message that was dead-lettered last: a retry of it, if there was one.
         replay_attributes.IN_PLACE_OF: (failure.sent_message_id or failure.message_id) if content.ordering_key else "",
+        replay_attributes.ORIGINAL_PUBLISH_TIME: (
+            format_rfc3339(failure.publish_time_ns) if failure.publish_time_ns else ""
+        ),
         replay_attributes.ORIGINAL_MESSAGE_ID: failure.message_id,
     }

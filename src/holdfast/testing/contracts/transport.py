@@ -342,22 +342,6 @@ class TransportContract:
         assert told[ERROR].startswith("price: is missing, naïvely")
         await nothing_comes(transport, names)
 
-    @pytest.mark.parametrize("delay", [0.0, 1.0])
-    async def test_a_dead_letter_whose_attempts_ran_out_says_the_last_reason(
-        self, transport: Transport, names: Names, delay: float
-    ) -> None:
-        if not self.hears_why:
-            pytest.skip("this broker does not hear it")
-        reader = await self.make_dead_letters(transport, names)
-        await transport.publish(names.topic, Message(b"x"))
-        for _ in range(4):
-            await transport.nack(await receive(transport, names, 1), reason="EARLIER")
-        deliveries = await receive(transport, names, 1)
-        await transport.nack(deliveries, delay, reason="DATABASE_CONNECTION_ERROR", error="no answer")
-        [dead] = await transport.receive(reader, 1, PATIENCE_SECONDS)
-        told = dead.message.attributes
-        assert (told[FAILURE_REASON], told[ERROR]) == ("DATABASE_CONNECTION_ERROR", "no answer")
-
     async def make_dead_letters(self, transport: Transport, names: Names) -> str:
         """Gives the subscription that reads them."""
         policy = DeadLetterPolicy(names.other_topic("dead"), 5)
@@ -679,3 +663,21 @@ async def _let_the_broker_know(transport: Transport, names: Names) -> None:
 
 def _data(deliveries: Sequence[Delivery]) -> list[bytes]:
     return [delivery.message.data for delivery in deliveries]
+
+
+class HearingTransportContract(TransportContract):
+    """For brokers that hear why a delivery failed."""
+
+    @pytest.mark.parametrize("delay", [0.0, 1.0])
+    async def test_a_dead_letter_whose_attempts_ran_out_says_the_last_reason(
+        self, transport: Transport, names: Names, delay: float
+    ) -> None:
+        reader = await self.make_dead_letters(transport, names)
+        await transport.publish(names.topic, Message(b"x"))
+        for _ in range(4):
+            await transport.nack(await receive(transport, names, 1), reason="EARLIER")
+        deliveries = await receive(transport, names, 1)
+        await transport.nack(deliveries, delay, reason="DATABASE_CONNECTION_ERROR", error="no answer")
+        [dead] = await transport.receive(reader, 1, PATIENCE_SECONDS)
+        told = dead.message.attributes
+        assert (told[FAILURE_REASON], told[ERROR]) == ("DATABASE_CONNECTION_ERROR", "no answer")
