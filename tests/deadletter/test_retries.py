@@ -232,6 +232,15 @@ async def test_what_a_person_replays_meanwhile_is_not_retried(world: World) -> N
     assert world.outlet.sent == []
 
 
+async def test_a_time_that_somebody_gave_to_what_is_out_does_not_hold_up_the_others(world: World) -> None:
+    await world.record(3)
+    first, *_ = await world.rows()
+    out = replace(first.mark_sent(world.clock.now_ns(), "x"), retry_at_ns=world.clock.now_ns())
+    assert await world.parts.store.save([out]) == [True]
+    await world.turn_after(5)
+    assert world.outlet.count == 2
+
+
 async def test_a_key_that_is_held_goes_on_in_order_after_its_retries(world: World) -> None:
     await world.broker.delete_subscription(ORDERS)
     policy = DeadLetterPolicy(DEAD_LETTERS, 5)
