@@ -141,6 +141,18 @@ async def test_a_retry_that_was_acked_is_a_success(world: World) -> None:
     assert len(world.outlet.sent) == 1
 
 
+async def test_a_retry_that_expired_before_anybody_had_it_is_no_success(world: World) -> None:
+    await world.broker.update_subscription(ORDERS, lambda config: replace(config, message_retention_seconds=600))
+    await world.record()
+    await world.turn_after(5)
+    await world.turn_after(601)
+    await world.broker.queue(ORDERS).drop_expired()
+    await world.turn_after(SETTLE_SECONDS)
+    row = await world.row()
+    assert row.status is PERMANENT
+    assert row.error_details == "its last retry expired, and nobody may have seen it; before: down"
+
+
 async def test_one_that_fails_twice_and_then_succeeds(world: World) -> None:
     transport = LocalTransport(world.broker)
     await world.record()
