@@ -147,13 +147,15 @@ class BrokerSettings:
     )
     breaker_share: float = setting(
         0.5,
-        "Delivery of a subscription pauses when so large a share of its deliveries fail within a minute, for reasons "
+        "Delivery of a subscription pauses when so large a share of its messages fail within a minute, for reasons "
         "that are not the messages'. 0 never pauses; the label `holdfast-breaker: off` of a subscription says so for "
         "that one. Off with `strict`.",
         check=_between(0, 1),
     )
     breaker_minimum: int = setting(
-        20, "So many deliveries must have ended in that minute before it pauses.", check=_between(1, 1_000_000)
+        20,
+        "So many messages must have been acked or have failed in that minute before it pauses.",
+        check=_between(1, 1_000_000),
     )
     breaker_seconds: float = setting(
         5.0,

@@ -287,4 +287,4 @@ async def test_what_may_have_expired_is_not_told_as_acked(broker: Broker, clock:
     (message_id,) = await send(broker, "x")
     clock.advance(601)
     await remove_once(broker)
-    assert fate(broker, message_id) is Fate.UNKNOWN
+    assert fate(broker, message_id) is Fate.EXPIRED

@@ -71,7 +71,7 @@ async def test_a_storm_pauses_delivery_and_says_why(
     queue.fail(leases[19], Failure(error="no answer", status="timeout"))
     await settle_down()
     assert queue.pause is not None
-    assert queue.pause.why == "20 of 20 deliveries of the last 60 s failed, the last with timeout: no answer"
+    assert queue.pause.why == "20 of 20 messages of the last 60 s failed, the last with timeout: no answer"
     assert queue.pause.until_ns == clock.now_ns() + 5 * NANOSECONDS
     assert not queue.has_ready()
     assert await take(queue) == []
@@ -176,6 +176,24 @@ async def test_poison_at_one_percent_does_not_trip_it(
     assert set(await dead_letters(broker)) == {"bad"}
 
 
+async def test_one_message_that_fails_again_and_again_does_not_stop_the_others(
+    broker: Broker, clock: ManualClock
+) -> None:
+    """Without a retry policy it comes again at once, and without a dead-letter policy for ever."""
+    queue = await make_subscription(broker)
+    await publish(broker, "bad")
+    for _ in range(200):
+        await publish(broker, "good")
+        leases = await take(queue)
+        assert "good" in texts(leases)
+        queue.ack([lease.ack_id for lease in leases if text(lease) == "good"])
+        await fail_all(queue, [lease for lease in leases if text(lease) == "bad"])
+        for _ in range(3):
+            await fail_all(queue, await take(queue))
+        clock.advance(0.5)
+    assert queue.pause is None
+
+
 async def test_only_the_last_minute_counts(broker: Broker, queue: SubscriptionQueue, clock: ManualClock) -> None:
     await publish(broker, *(f"m{number}" for number in range(40)))
     leases = await take(queue, deadline_seconds=600)
@@ -197,14 +215,14 @@ async def test_some_messages_that_alone_fail_are_seen_in_the_end(
         await fail_all(queue, leases)
         clock.advance(600)
     assert attempts == {f"m{number}": 5 for number in range(4)}  # too few to be a storm
-    await publish(broker, *(f"n{number}" for number in range(6)))
-    for _ in range(100):
+    await publish(broker, *(f"n{number}" for number in range(20)))
+    for _ in range(250):
         leases = await take(queue)
         attempts |= {text(lease): lease.attempt for lease in leases}
         await fail_all(queue, leases)
         clock.advance(0.1 if queue.pause is None else 600)
-    assert {attempts[f"n{number}"] for number in range(6)} == {10}
-    assert len(await dead_letters(broker)) == 10
+    assert {attempts[f"n{number}"] for number in range(20)} == {10}
+    assert len(await dead_letters(broker)) == 24
 
 
 async def test_a_probe_that_was_given_back_does_not_keep_others_from_being_tried(

@@ -141,6 +141,18 @@ async def test_a_retry_that_was_acked_is_a_success(world: World) -> None:
     assert len(world.outlet.sent) == 1
 
 
+async def test_a_retry_that_expired_before_anybody_had_it_is_no_success(world: World) -> None:
+    await world.broker.update_subscription(ORDERS, lambda config: replace(config, message_retention_seconds=600))
+    await world.record()
+    await world.turn_after(5)
+    await world.turn_after(601)
+    await world.broker.queue(ORDERS).drop_expired()
+    await world.turn_after(SETTLE_SECONDS)
+    row = await world.row()
+    assert row.status is PERMANENT
+    assert row.error_details == "its last retry expired, and nobody may have seen it; before: down"
+
+
 async def test_one_that_fails_twice_and_then_succeeds(world: World) -> None:
     transport = LocalTransport(world.broker)
     await world.record()
@@ -230,6 +242,15 @@ async def test_what_a_person_replays_meanwhile_is_not_retried(world: World) -> N
     await world.parts.store.save([row.mark_replayed(world.clock.now_ns(), 1, "x")])
     await world.turn_after(100)
     assert world.outlet.sent == []
+
+
+async def test_a_time_that_somebody_gave_to_what_is_out_does_not_hold_up_the_others(world: World) -> None:
+    await world.record(3)
+    first, *_ = await world.rows()
+    out = replace(first.mark_sent(world.clock.now_ns(), "x"), retry_at_ns=world.clock.now_ns())
+    assert await world.parts.store.save([out]) == [True]
+    await world.turn_after(5)
+    assert world.outlet.count == 2
 
 
 async def test_a_key_that_is_held_goes_on_in_order_after_its_retries(world: World) -> None:

@@ -116,9 +116,8 @@ class AddressedMessages:
             return Fate.DEAD_LETTERED
         if sequence not in queue.settled:
             return Fate.PENDING
-        # Past the retention it may have been settled because of that, without anybody having seen it.
         retention_ns = round(queue.config.message_retention_seconds * NANOSECONDS)
-        return Fate.ACKED if self._clock.now_ns() - sent.at_ns <= retention_ns else Fate.UNKNOWN
+        return Fate.ACKED if self._clock.now_ns() - sent.at_ns <= retention_ns else Fate.EXPIRED
 
     def dead_letter(self, number: int) -> list[Change]:
         """To be committed with the dead letter of this message; `dead_lettered` is said afterwards."""

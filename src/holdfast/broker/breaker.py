@@ -4,15 +4,16 @@ closed ──too many fail──▶ open: nothing is delivered ──pause over�
                             ▲                                            │
                             └───────────────it fails: twice the pause────┘
 
-Only failures that say nothing about the message count: a nack, a deadline that passed, no answer, 5xx, 429. While it is
-open, messages keep their place instead of becoming dead letters. State is in memory: after a restart it is closed.
+Only failures that say nothing about the message count: a nack, a deadline that passed, no answer, 5xx, 429; and of each
+message only one in a minute, or a single one that comes again and again would stop all others. While it is open,
+messages keep their place instead of becoming dead letters. State is in memory: after a restart it is closed.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast.backoff import backoff_seconds
 from holdfast.broker.leases import Failure, Lease
@@ -52,8 +53,8 @@ class Pause:
 @dataclass(slots=True)
 class _Second:
     number: int
-    ended: int = 0
-    failed: int = 0
+    succeeded: int = 0
+    failed: list[int] = field(default_factory=list)  # messages
 
 
 class Breaker:
@@ -63,8 +64,8 @@ class Breaker:
         self._settings = settings
         self._clock = clock
         self._seconds: deque[_Second] = deque()  # the last minute, without those in which nothing ended
-        self._ended = 0
-        self._failed = 0
+        self._succeeded = 0
+        self._failed: set[int] = set()  # messages
         self._failures_in_a_row = 0
         self._closed_ns = 0
         self.configure(config)
@@ -100,7 +101,8 @@ class Breaker:
 
     def succeeded(self, count: int, *, was_probe: bool = False) -> bool:
         """Also with messages that failed for their own sake: then the subscriber is well. True when this closes it."""
-        self._count(count, 0)
+        self._this_second().succeeded += count
+        self._succeeded += count
         if self.pause is None or not was_probe:
             return False
         log.info("delivery goes on", extra={"fields": {"subscription": self._name, "pausedBecause": self.pause.why}})
@@ -109,9 +111,12 @@ class Breaker:
         self._forget()
         return True
 
-    def failed(self, failure: Failure, *, was_probe: bool = False) -> bool:
+    def failed(self, sequence: int, failure: Failure, *, was_probe: bool = False) -> bool:
         """True when delivery pauses from now on, or goes on to do so for longer."""
-        self._count(1, 1)
+        second = self._this_second()
+        if sequence not in self._failed:
+            second.failed.append(sequence)
+            self._failed.add(sequence)
         if not self._is_on:
             return False
         if self.pause is None:
@@ -120,7 +125,12 @@ class Breaker:
 
     def _is_storm(self) -> bool:
         settings = self._settings
-        return self._ended >= settings.breaker_minimum and self._failed >= settings.breaker_share * self._ended
+        ended, failed = self._ended, len(self._failed)
+        return ended >= settings.breaker_minimum and failed >= settings.breaker_share * ended
+
+    @property
+    def _ended(self) -> int:
+        return self._succeeded + len(self._failed)
 
     def _open(self, failure: Failure) -> bool:
         now_ns = self._clock.now_ns()
@@ -139,23 +149,22 @@ class Breaker:
 
     def _why(self, failure: Failure) -> str:
         last = ": ".join(part for part in (failure.reason or failure.status, failure.error) if part)
-        return f"{self._failed} of {self._ended} deliveries of the last {WINDOW_SECONDS} s failed, the last with {last}"
+        counts = f"{len(self._failed)} of {self._ended} messages"
+        return f"{counts} of the last {WINDOW_SECONDS} s failed, the last with {last}"
 
-    def _count(self, ended: int, failed: int) -> None:
+    def _this_second(self) -> _Second:
+        """What is older than the window is forgotten then."""
         number = self._clock.now_ns() // NANOSECONDS
         if not self._seconds or self._seconds[-1].number != number:
             self._seconds.append(_Second(number))
             while self._seconds[0].number <= number - WINDOW_SECONDS:
                 gone = self._seconds.popleft()
-                self._ended -= gone.ended
-                self._failed -= gone.failed
-        second = self._seconds[-1]
-        second.ended += ended
-        second.failed += failed
-        self._ended += ended
-        self._failed += failed
+                self._succeeded -= gone.succeeded
+                self._failed.difference_update(gone.failed)
+        return self._seconds[-1]
 
     def _forget(self) -> None:
         """What failed before counts no more."""
         self._seconds.clear()
-        self._ended = self._failed = 0
+        self._succeeded = 0
+        self._failed.clear()

@@ -252,7 +252,7 @@ class SubscriptionQueue:
         if failure.dead_letter_now or failure.about_the_message:
             if self._breaker.succeeded(1, was_probe=was_probe):
                 self.changed.fire()
-        elif self._breaker.failed(failure, was_probe=was_probe) and self.pause:
+        elif self._breaker.failed(lease.sequence, failure, was_probe=was_probe) and self.pause:
             self._timers.at(self.pause.until_ns, self.changed.fire)
 
     @property

@@ -31,8 +31,8 @@ IDLE_SECONDS = 30.0
 # A dead letter tells what went wrong; so long it may take to come before we go on without.
 DEAD_LETTER_SECONDS = 30.0
 
-# A broker that told once and does not know any more has seen the message expire, or lost its memory: nobody can say
-# that it was a success. One that never tells is asked long before.
+# A broker that told once and does not know any more has lost its memory: nobody can say that it was a success. One that
+# never tells is asked long before.
 LONGEST_UNKNOWN_SECONDS = 24 * 3600.0
 
 
@@ -116,6 +116,8 @@ class RetryEnds:
                 since_ns = self._dead_lettered_ns.setdefault(row.id, now_ns)
                 is_late = now_ns - since_ns >= DEAD_LETTER_SECONDS * NANOSECONDS
                 return self._policy.retry_failed(row, now_ns, row.error_details) if is_late else None
+            case Fate.EXPIRED:
+                return row.give_up(f"its last retry expired, and nobody may have seen it; before: {row.error_details}")
             case Fate.UNKNOWN:
                 return self._after_silence(row, now_ns)
             case _:

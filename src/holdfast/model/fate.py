@@ -9,4 +9,5 @@ class Fate(StrEnum):
     PENDING = "pending"  # not settled yet
     ACKED = "acked"
     DEAD_LETTERED = "dead_lettered"
+    EXPIRED = "expired"  # past its retention: settled, and perhaps without anybody having seen it
     UNKNOWN = "unknown"  # the broker does not tell, as Cloud Pub/Sub, or not any more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,7 +12,7 @@ from holdfast.clock import NANOSECONDS
 from holdfast.deadletter.audit import AuditFilter
 from holdfast.deadletter.replay.jobs import ItemState, JobState, Options, Target
 from holdfast.deadletter.replay.run import LEASE_SECONDS, JobRun
-from holdfast.deadletter.replay.service import Replays
+from holdfast.deadletter.replay.service import Progress, Replays
 from holdfast.deadletter.replay.upcoming import differing
 from holdfast.deadletter.selection import Selection
 from holdfast.errors import FailedPrecondition, NotFound
@@ -205,6 +205,24 @@ async def test_what_a_dead_desk_was_sending_is_sent_once(world: World) -> None:
         done = await reached(desk, job.job.id, JobState.DONE)
     assert done.counts[ItemState.SUCCEEDED] == 10
     assert await world.has_nothing(WORKER)
+
+
+@pytest.mark.parametrize("change", [Replays.pause, Replays.cancel])
+async def test_what_a_dead_desk_had_claimed_is_free_again_once_its_job_rests(
+    world: World, change: Callable[[Replays, int, str], Awaitable[Progress]]
+) -> None:
+    [one] = await world.record(failure(0))
+    async with world.desk() as desk:
+        job = (await desk.create(Selection(), FAST, "anna")).job
+        now = world.clock.now_ns()
+        await world.store.save([(await world.row(one)).claim_replay(now, job.id)])
+        assert await world.store.save_job(job.start(now).lease("dead", now + NANOSECONDS))
+        await change(desk, job.id, "anna")
+
+        async def is_free() -> bool:
+            return not (await world.row(one)).is_out
+
+        await comes_about(is_free)
 
 
 async def test_two_desks_at_once_send_each_message_once(world: World) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
+from holdfast.deadletter.replay.endings import EXPIRED
 from holdfast.deadletter.replay.jobs import ItemState, JobState, Options, Target
 from holdfast.deadletter.selection import Selection
 from holdfast.errors import FailedPrecondition, StorageUnavailable
 from holdfast.model import replay_attributes
 from holdfast.model.failed_message import FailureStatus
+from holdfast.model.fate import Fate
 from holdfast.model.message import Message
 from holdfast.transports.local import LocalTransport
 from tests.deadletter.replay.conftest import (
@@ -88,6 +90,19 @@ async def test_an_edit_that_comes_just_before_it_is_sent_is_not_missed(world: Wo
         await world.started(desk, slow)
         arrived = await world.ack(WORKER, 2)
     assert [delivery.message.data for delivery in arrived] == [b'{"number": 1}', b'{"number": "two"}']
+
+
+async def test_what_expired_before_anybody_had_it_has_failed(world: World) -> None:
+    class Expires(LocalTransport):
+        async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
+            return dict.fromkeys(message_ids, Fate.EXPIRED)
+
+    await world.record(failure(1))
+    async with world.desk(Expires(world.broker)) as desk:
+        job = await world.started(desk)
+        await reached(desk, job, JobState.DONE)
+    (item,) = await world.items(job)
+    assert (item.state, item.note) == (ItemState.FAILED, EXPIRED)
 
 
 async def test_what_cannot_be_sent_is_skipped_with_the_reason(world: World) -> None:

@@ -21,6 +21,7 @@ AT_ONCE = 500
 PAGE = 500
 
 DEAD_LETTERED = "it was dead-lettered again"
+EXPIRED = "it expired, and nobody may have seen it"
 
 
 @dataclass(slots=True)
@@ -100,6 +101,8 @@ class Endings:
                 return replace(out.item, state=ItemState.SUCCEEDED)
             case Fate.DEAD_LETTERED:
                 return replace(out.item, state=ItemState.FAILED, note=DEAD_LETTERED)
+            case Fate.EXPIRED:
+                return replace(out.item, state=ItemState.FAILED, note=EXPIRED)
             case Fate.UNKNOWN:
                 out.nobody_tells = True
                 return await self._settled(out)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from holdfast.clock import NANOSECONDS
-from holdfast.deadletter.replay.jobs import ACTIVE, Job
+from holdfast.deadletter.replay.jobs import ACTIVE, Job, JobState
 from holdfast.deadletter.replay.run import LEASE_SECONDS, JobRun, Parts
 from holdfast.deadletter.replay.waiting import until
 from holdfast.errors import HoldfastError
@@ -21,6 +22,10 @@ SCAN_SECONDS = 2.0
 MOST_JOBS = 50
 
 STOP_SECONDS = 5.0
+
+
+# A desk that dies while such a job is its own may leave messages claimed.
+RESTING = frozenset({JobState.PAUSED, JobState.CANCELLED})
 
 
 class ReplayRunner:
@@ -53,12 +58,14 @@ class ReplayRunner:
 
     async def _take_over(self) -> None:
         try:
-            page = await self._parts.store.list_jobs(sorted(ACTIVE), MOST_JOBS)
-            for job in page.jobs:
+            for job in [*await self._jobs(ACTIVE), *filter(_was_left, await self._jobs(RESTING))]:
                 if job.id not in self._runs and not job.is_leased(self._parts.clock.now_ns()):
                     await self._take(job)
         except HoldfastError as error:
             log.warning("cannot look for replays: %s", error)
+
+    async def _jobs(self, states: Collection[JobState]) -> Sequence[Job]:
+        return (await self._parts.store.list_jobs(sorted(states), MOST_JOBS)).jobs
 
     async def _take(self, job: Job) -> None:
         until = self._parts.clock.now_ns() + round(LEASE_SECONDS * NANOSECONDS)
@@ -90,3 +97,8 @@ class ReplayRunner:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+
+def _was_left(job: Job) -> bool:
+    """Whoever worked on it has not let it go."""
+    return bool(job.runner)

@@ -62,7 +62,8 @@ class Replays:
         return await self._change(job_id, actor, "replay.start", lambda job, _: job.start(now), only_planned=True)
 
     async def pause(self, job_id: int, actor: str) -> Progress:
-        return await self._change(job_id, actor, "replay.pause", lambda job, _: job.pause(f"paused by {actor}"))
+        why = f"paused by {actor}"
+        return await self._rested(await self._change(job_id, actor, "replay.pause", lambda job, _: job.pause(why)))
 
     async def resume(self, job_id: int, actor: str) -> Progress:
         """Whoever resumes has seen what failed: the canary and the share that may fail count from here."""
@@ -71,9 +72,13 @@ class Replays:
     async def cancel(self, job_id: int, actor: str) -> Progress:
         """What is out stays out."""
         now = self._clock.now_ns()
-        progress = await self._change(job_id, actor, "replay.cancel", lambda job, _: job.cancel(now))
-        if not progress.job.is_leased(now):
-            await release_claims(self._store, self._screening(progress.job.options, job_id))
+        return await self._rested(await self._change(job_id, actor, "replay.cancel", lambda job, _: job.cancel(now)))
+
+    async def _rested(self, progress: Progress) -> Progress:
+        """Nobody who works on it sees to what it had claimed, where nobody does."""
+        job = progress.job
+        if not job.is_leased(self._clock.now_ns()):
+            await release_claims(self._store, self._screening(job.options, job.id))
         return progress
 
     async def get(self, job_id: int) -> Progress:

@@ -35,10 +35,11 @@ _LINEAGE = portable("""
     ORDER BY id LIMIT :limit
 """)
 
-# The retry queue, the longest due first.
+# The retry queue, the longest due first. People's own SQL may have given a time to what is out.
 _DUE = portable("""
     SELECT id, length(data) AS size, retry_at AS due_at FROM failed_messages
-    WHERE status = 'queued_for_retry' AND retry_at <= ts(:now) ORDER BY retry_at, id LIMIT :limit
+    WHERE status = 'queued_for_retry' AND retry_at <= ts(:now) AND sent_at IS NULL
+    ORDER BY retry_at, id LIMIT :limit
 """)
 
 # Retries whose end is not known.
