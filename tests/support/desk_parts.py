@@ -102,8 +102,9 @@ async def memory_desk() -> AsyncIterator[Parts]:
 
 @asynccontextmanager
 async def memory_broker(clock: ManualClock) -> AsyncIterator[Broker]:
-    """With a subscription that dead-letters after five attempts, and the desk's."""
-    broker = await Broker.open(MemoryMessageLog(), clock, BrokerSettings())
+    """With a subscription that dead-letters after five attempts, and the desk's. Failures of all messages are what the
+    tests want here, and no storm."""
+    broker = await Broker.open(MemoryMessageLog(), clock, BrokerSettings(breaker_share=0))
     for topic in (TOPIC, DEAD_LETTERS):
         await broker.create_topic(Topic(topic))
     await broker.create_subscription(Subscription(ORDERS, TOPIC, dead_letter=DeadLetterPolicy(DEAD_LETTERS, 5)))
