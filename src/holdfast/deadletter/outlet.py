@@ -34,7 +34,8 @@ class Outlet(Protocol):
         ...
 
     async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
-        """What became of messages that `publish_to` gave these ids."""
+        """What became of messages that `publish_to` gave these ids. Raises NotFound when there is no such subscription,
+        where somebody tells."""
         ...
 
     async def release(self, subscription: str, message_id: str) -> bool:

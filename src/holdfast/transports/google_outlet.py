@@ -103,6 +103,8 @@ class GoogleOutlet:
         for start in range(0, len(message_ids) if self._address else 0, IDS_PER_REQUEST):
             asked = [("messageId", message_id) for message_id in message_ids[start : start + IDS_PER_REQUEST]]
             found = await self._json("GET", "/api/v1/deliveries", params=[("subscription", subscription), *asked])
+            if not found:
+                await self._get(subscription)  # raises when that is why
             fates |= {one["messageId"]: Fate(one["fate"]) for one in found.get("deliveries", ())}
         return fates
 

@@ -153,6 +153,11 @@ class OutletContract:
         assert await outlet.fates(ready.subscription.name, ids) == dict.fromkeys(ids, Fate.UNKNOWN)
         assert await outlet.fates(ready.subscription.name, []) == {}
 
+    async def test_of_a_subscription_that_is_gone_nothing_is_told(self, outlet: OutletTransport, ready: Names) -> None:
+        gone = f"{ready.subscription.name}-gone"
+        with pytest.raises(NotFound):
+            await outlet.fates(gone, ["1"])
+
     async def test_what_is_not_held_cannot_be_released(self, outlet: OutletTransport, ready: Names) -> None:
         (message_id,) = await outlet.publish_to(ready.subscription.name, [Message(b"x")])
         assert await outlet.release(ready.subscription.name, message_id) is False
