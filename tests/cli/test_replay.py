@@ -124,14 +124,13 @@ def test_on_a_terminal_it_is_followed_to_its_end(launcher: Launcher, up: Running
 
 def test_shadow_tells_what_a_candidate_would_do(launcher: Launcher, up: Running) -> None:
     (launcher.cwd / "candidate.py").write_text(CANDIDATE)
-    env = {"PYTHONPATH": str(launcher.cwd)}
-    done = launcher.run("replay", "shadow", "candidate:app", "--json", env=env)
+    done = launcher.run("replay", "shadow", "candidate:app", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert (report["wouldPass"], report["wouldFail"]) == (6, 1)
     assert report["groups"][0]["example"] == "SCHEMA_VALIDATION_ERROR: service: is missing"
     assert report["documents"] == [{"collection": "seen", "count": 6}]
-    shown = launcher.run("replay", "shadow", "candidate:app", "--group", "bad", env=env).stdout
+    shown = launcher.run("replay", "shadow", "candidate:app", "--group", "bad").stdout
     assert "0 would pass, 1 would fail" in shown
     assert as_json(launcher, "failures", "count", "--url", up.url)["byStatus"]["permanent_failure"] == 7
     missing = launcher.run("replay", "shadow", "nowhere:app")
