@@ -94,6 +94,9 @@ def test_plan_start_show_and_the_short_way(launcher: Launcher, up: Running) -> N
     nothing = launcher.run("failures", "replay", "7", *url)
     assert nothing.returncode == 1
     assert "none of the 1 selected failures can be sent" in nothing.stderr
+    assert "selects no failure" in launcher.run("failures", "replay", "99999", *url).stderr
+    shadow = printed(launcher, "replay", "plan", "--target", "shadow", *url)
+    assert shadow.startswith("8 of 8 selected failures would be tried, and nothing sent\n")
 
 
 def newest(launcher: Launcher, url: str) -> dict[str, Any] | None:
@@ -107,7 +110,7 @@ def test_pause_resume_and_cancel(launcher: Launcher, up: Running) -> None:
     job = str(as_json(launcher, "replay", "start", "--group", "f00d", *slow, *url)["id"])
     paused = printed(launcher, "replay", "pause", job, "--actor", "anna", *url)
     assert f"replay {job} paused" in paused
-    assert "paused: paused by anna" in paused
+    assert "why: paused by anna" in paused
     assert as_json(launcher, "replay", "resume", job, *url)["state"] == "running"
     assert as_json(launcher, "replay", "cancel", job, *url)["state"] == "cancelled"
     refused = launcher.run("replay", "resume", job, *url)
