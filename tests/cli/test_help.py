@@ -47,6 +47,13 @@ def test_every_command_has_help(path: tuple[str, ...]) -> None:
             assert all(option in text for option in parameter.opts)
 
 
+@pytest.mark.parametrize("path", [path for path, command in ALL.items() if path and isinstance(command, click.Group)])
+def test_a_list_of_commands_cuts_no_sentence(path: tuple[str, ...]) -> None:
+    listed = help_of(path).partition("\nCommands:\n")[2]
+    assert listed
+    assert "..." not in listed
+
+
 def test_the_first_page_lists_every_command_and_where_to_start() -> None:
     text = help_of(())
     listed = {command.name for section in SECTIONS.values() for command in section}

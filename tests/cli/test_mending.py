@@ -106,6 +106,13 @@ def test_wrong_options_of_an_edit(launcher: Launcher, up: Running) -> None:
     assert "there is no failure 99" in refused(launcher, up, "edit", "99", "--set", "a=1")
 
 
+def test_what_is_shown_of_an_edited_failure_is_the_original_and_it_says_so(launcher: Launcher, up: Running) -> None:
+    assert "diff" not in printed(launcher, up, "show", "1")
+    printed(launcher, up, "edit", "1", "--set", "ts=2026-11-18T00:00:00Z")
+    shown = printed(launcher, up, "show", "1")
+    assert "This is the original. Revision 1 is what is sent: `holdfast failures diff 1` shows what differs" in shown
+
+
 def test_a_patch_is_seen_then_applied(launcher: Launcher, up: Running) -> None:
     change = ("--id", "1", "--id", "2", "--set", "ts=2026-11-18T00:00:00Z")
     shown = printed(launcher, up, "patch", *change, "--preview")
@@ -119,7 +126,8 @@ def test_a_patch_is_seen_then_applied(launcher: Launcher, up: Running) -> None:
 def test_hold_and_erase(launcher: Launcher, up: Running) -> None:
     assert printed(launcher, up, "hold", "--id", "1", "--yes") == "1 changed\n"
     assert printed(launcher, up, "erase", "--preview") == "4 selected, of which 1 are under legal hold\n"
-    assert "nothing was done" in launcher.run("failures", "erase", "--url", up.url).stderr
+    asked = launcher.run("failures", "erase", "--url", up.url).stderr
+    assert asked.splitlines()[-1] == "holdfast: nothing was done: where nobody can be asked, say --yes"
     assert as_json(launcher, up, "erase", "--yes") == {"erased": 3}
     assert printed(launcher, up, "release", "--hold", "--yes") == "1 changed\n"
     assert as_json(launcher, up, "erase", "--id", "1", "--yes") == {"erased": 1}
@@ -136,6 +144,10 @@ def test_export_and_import(launcher: Launcher, up: Running) -> None:
     done = launcher.run("failures", "import", "file", "--url", up.url)
     assert done.stdout.startswith("2 new, 0 were there already, 1 refused\n")
     assert "1 of 3 lines were refused" in done.stderr
+    redacted = json.dumps(json.loads(file.splitlines()[0]) | {"redacted": ["/json/ts"]})
+    (launcher.cwd / "file").write_text(redacted)
+    refusal = launcher.run("failures", "import", "file", "--url", up.url).stdout
+    assert refusal.endswith("export it with the right to see them\n")
     assert printed(launcher, up, "export", "--reason", "nothing") == ""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from holdfast.cli.http import get_json
-from holdfast.cli.options import config_option, json_option, settings_from
+from holdfast.cli.options import Commands, config_option, json_option, settings_from
 from holdfast.cli.output import print_fields, print_json, print_table
 from holdfast.cli.values import flat
 from holdfast.consumer.documents import DocumentStore
@@ -28,7 +28,7 @@ _limit = click.option("--limit", type=click.IntRange(1, 1000), default=50, show_
 # Documents.
 
 
-@click.group()
+@click.group(cls=Commands)
 def docs() -> None:
     """Read documents."""
 

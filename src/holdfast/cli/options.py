@@ -13,6 +13,15 @@ from holdfast.settings import Settings, load_settings
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class Commands(click.Group):
+    """Its help tells the whole first sentence of each command, on two lines if need be."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            names = self.list_commands(ctx)
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=1000)) for name in names])
+
+
 def config_option(command: Command) -> Command:
     return click.option(
         "--config", type=click.Path(path_type=Path), help="Settings file.  [default: holdfast.toml, if there]"

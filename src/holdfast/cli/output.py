@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ def print_json(value: Any) -> None:
     click.echo("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text))
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    cells = [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(line[column]) for line in [list(titles), *cells]) for column in range(len(titles))]
+def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]], *, whole: bool = False) -> None:
+    """With `whole`, no cell is cut: for tables whose last column must be read to its end."""
+    cells = [[_line(value) if whole else _cut(_line(value)) for value in row] for row in rows]
+    widths = [max(_columns(line[column]) for line in [list(titles), *cells]) for column in range(len(titles))]
     for line in [[title.upper() for title in titles], *cells]:
-        click.echo("  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip())
+        padded = (value + " " * (width - _columns(value)) for value, width in zip(line, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
 
 
 def print_fields(fields: Sequence[tuple[str, object]]) -> None:
@@ -35,9 +38,24 @@ def print_fields(fields: Sequence[tuple[str, object]]) -> None:
         click.echo(f"{name.ljust(width)}  {value}")
 
 
-def _cell(value: object) -> str:
-    text = printable(" ".join(str(value).split()))
-    return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
+def _line(value: object) -> str:
+    return printable(" ".join(str(value).split()))
+
+
+def _cut(text: str) -> str:
+    """To as many columns of a terminal."""
+    if _columns(text) <= LONGEST_CELL:
+        return text
+    while _columns(text) >= LONGEST_CELL:
+        text = text[:-1]
+    return text + "…"
+
+
+def _columns(text: str) -> int:
+    """A Chinese letter or an emoji takes two columns of a terminal, and an accent of its own takes none."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
 
 
 def printable(text: str) -> str:

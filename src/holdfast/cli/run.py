@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import resource
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -114,7 +112,6 @@ def consume(
     materializer runs. The broker is found by PUBSUB_EMULATOR_HOST; without that it is Cloud Pub/Sub.
     """
     settings = settings_from(config, data=data, memory=memory, http__host=host, http__port=port, consumer__store=store)
-    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - where users expect their own modules to be found
     _run(settings, processes.running_consumer(settings, app, pull), partial(_about_consumer, pull))
 
 

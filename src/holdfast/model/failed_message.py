@@ -215,7 +215,8 @@ class FailedMessage:
 
     def _check_change(self, wanted: FailureStatus) -> None:
         if wanted not in LEGAL_CHANGES[self.status]:
-            raise FailedPrecondition(f"failed message {self.id} is {self.status} and cannot become {wanted}")
+            how = "already" if wanted is self.status else f"and cannot become {wanted}"
+            raise FailedPrecondition(f"failed message {self.id} is {self.status} {how}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -103,6 +105,7 @@ def load_app(name: str) -> Consumer:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise SettingError("MODULE:APP", name, "must look like my_package.my_module:app")
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - where users expect their own modules to be found
     try:
         app = getattr(importlib.import_module(module_name), attribute)
     except ModuleNotFoundError as error:

@@ -80,6 +80,20 @@ async def test_the_rows_stay_as_they_are_and_nothing_is_sent(world: World) -> No
     assert await world.has_nothing(WORKER)
 
 
+async def test_what_was_sent_before_is_tried_too_as_the_plan_says(world: World) -> None:
+    (sent, _) = await world.record(
+        failure(1, attributes={"topic": "orders"}), failure(2, attributes={"topic": "orders"})
+    )
+    before = await world.row(sent)
+    await world.store.save([before.mark_replayed(world.clock.now_ns())])
+    async with world.desk(shadow=shadow(world)) as desk:
+        assert (await desk.plan(Selection(), SHADOW)).to_send == 2
+        job = await world.started(desk, SHADOW)
+        await reached(desk, job, JobState.DONE)
+        assert (await desk.shadow_report(job)).would_pass == 2
+    assert (await world.row(sent)).status is FailureStatus.REPLAYED
+
+
 async def test_what_is_redacted_is_not_told(world: World) -> None:
     await world.record(failure(3, attributes={"topic": "orders"}, data=b'{"number": 3, "total": "secret-17"}'))
     async with world.desk(shadow=shadow(world, "payload:total")) as desk:

@@ -17,19 +17,20 @@ from holdfast.cli.desk import (
     shadowing,
     statistics,
 )
+from holdfast.cli.options import Commands
 
 
-@click.group()
+@click.group(cls=Commands)
 def failures() -> None:
     """Find failed messages, and act on them."""
 
 
-@click.group()
+@click.group(cls=Commands)
 def replay() -> None:
     """Send failed messages again, at a steady rate."""
 
 
-@click.group()
+@click.group(cls=Commands)
 def audit() -> None:
     """See who did what."""
 

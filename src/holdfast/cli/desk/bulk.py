@@ -75,7 +75,7 @@ def _print_preview(preview: Mapping[str, Any], samples: Sequence[Mapping[str, An
 def _print_reasons(title: str, reasons: Sequence[Mapping[str, Any]]) -> None:
     if reasons:
         rows = [(one["count"], one["reason"], ", ".join(map(str, one["examples"]))) for one in reasons]
-        print_table((title, "why", "such as"), rows)
+        print_table((title, "why", "such as"), rows, whole=True)
 
 
 # Hold and erase.
@@ -156,5 +156,6 @@ def confirm(question: str, yes: bool) -> None:
         if yes or click.confirm(question, err=True):
             return
     except click.Abort:
+        click.echo(err=True)  # the question has no end of line
         raise FailedPrecondition("nothing was done: where nobody can be asked, say --yes") from None
     raise FailedPrecondition("nothing was done")

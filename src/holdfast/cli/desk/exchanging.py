@@ -53,6 +53,6 @@ def import_failures(desk: Sender, file: IO[bytes], as_json: bool) -> None:
     else:
         click.echo(f"{imported['new']} new, {imported['known']} were there already, {imported['refused']} refused")
         if imported["errors"]:
-            print_table(("line", "error"), [(one["line"], one["error"]) for one in imported["errors"]])
+            print_table(("line", "error"), [(one["line"], one["error"]) for one in imported["errors"]], whole=True)
     if imported["refused"]:
         raise HoldfastError(f"{imported['refused']} of {imported['lines']} lines were refused")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli.desk.asking import Reader, Sender, acting_options, limit_option, moment, reading_options
-from holdfast.cli.options import json_option
+from holdfast.cli.options import Commands, json_option
 from holdfast.cli.output import print_fields, print_json, print_table, printable
 from holdfast.model.names import short_id
 
@@ -68,7 +68,7 @@ def _cells(group: Mapping[str, Any]) -> list[object]:
     ]
 
 
-@click.group()
+@click.group(cls=Commands)
 def group() -> None:
     """See one group."""
 

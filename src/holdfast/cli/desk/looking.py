@@ -21,6 +21,8 @@ PATH = "/api/v1/failures"
 _TITLES = ("id", "created", "reason", "status", "subscription", "error")
 _STATUSES = tuple(FailureStatus)
 
+_APART = ("revisions",)  # has a command of its own
+
 
 @click.command("list")
 @selection_options
@@ -60,7 +62,16 @@ def show(reader: Reader, failure_id: int, as_json: bool) -> None:
     if as_json:
         print_json(failure)
     else:
-        print_fields(flat({name: value for name, value in failure.items() if value not in (None, "", {}, [])}))
+        told = {
+            name: value for name, value in failure.items() if value not in (None, "", {}, []) and name not in _APART
+        }
+        print_fields(flat(told))
+        if failure["revision"]:
+            click.echo(
+                f"\nThis is the original. Revision {failure['revision']} is what is sent: "
+                f"`holdfast failures diff {failure_id}` shows what differs, `holdfast failures revisions {failure_id}` "
+                "who has edited it."
+            )
 
 
 @click.command()

@@ -58,6 +58,8 @@ def progress_line(replay: Replay) -> str:
 def print_replay(replay: Replay) -> None:
     click.echo(progress_line(replay))
     if replay["why"]:
-        click.echo(printable(f"paused: {replay['why']}"))
+        click.echo(printable(f"why: {replay['why']}"))
+    if replay["state"] in _GOES_ON:
+        click.echo(f"`holdfast replay watch {replay['id']}` follows it.")
     if replay["counts"]["failed"] or replay["counts"]["skipped"]:
         click.echo(f"`holdfast replay show {replay['id']} --items` says which failed or were skipped, and why.")

@@ -127,7 +127,8 @@ def begin(
     if not as_json:
         _print_plan(found)
     if not found["toSend"]:
-        raise BadInput("selection", f"none of the {found['selected']} selected failures can be sent")
+        why = "none of the {selected:,} selected failures can be sent" if found["selected"] else "selects no failure"
+        raise BadInput("selection", why.format(**found))
     if found["toSend"] > 1 and not yes:
         _ask(found["toSend"], as_json)
     created = desk.post(PATH, {"selection": selection, "options": wanted})
@@ -183,8 +184,9 @@ def _plan(desk: Sender, selection: Mapping[str, Any], wanted: Mapping[str, Any])
 
 def _print_plan(found: Mapping[str, Any]) -> None:
     options = found["options"]
-    seconds = "" if found["seconds"] is None else f", about {found['seconds']:,.0f} s at {options['perSecond']:g}/s"
-    click.echo(f"{found['toSend']:,} of {found['selected']:,} selected failures would be sent{seconds}")
+    seconds = f", about {found['seconds']:,.0f} s at {options['perSecond']:g}/s" if found["seconds"] else ""
+    done = "tried, and nothing sent" if options["target"] == "shadow" else "sent"
+    click.echo(f"{found['toSend']:,} of {found['selected']:,} selected failures would be {done}{seconds}")
     if found["toSend"] and options["canary"]:
         click.echo(f"{min(options['canary'], found['toSend']):,} first, the rest only when they ended well")
     for name, rows in (("to", found["destinations"]), ("not sent", found["skipped"])):

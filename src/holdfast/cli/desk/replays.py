@@ -71,7 +71,7 @@ def _show_items(desk: Sender, replay_id: int, states: Sequence[str], limit: int,
         click.echo("no messages")
     else:
         rows = [[one["failureId"], one["state"], one["messageId"], moment(one["sentAt"]), one["note"]] for one in found]
-        print_table(_ITEM_TITLES, rows)
+        print_table(_ITEM_TITLES, rows, whole=True)
 
 
 @click.command()

@@ -62,7 +62,7 @@ def _print(report: Mapping[str, Any]) -> None:
     if report["groups"]:
         click.echo()
         rows = [[one["count"], ", ".join(map(str, one["failureIds"])), one["example"]] for one in report["groups"]]
-        print_table(("count", "failures", "error"), rows)
+        print_table(("count", "failures", "error"), rows, whole=True)
     if report["documents"]:
         click.echo()
         print_table(("would write to", "documents"), [[one["collection"], one["count"]] for one in report["documents"]])

@@ -12,7 +12,7 @@ import aiohttp
 import click
 
 from holdfast.cli.operate.client import CALL_SECONDS, Endpoint, connected, endpoint_options
-from holdfast.cli.options import json_option
+from holdfast.cli.options import Commands, json_option
 from holdfast.cli.output import LONGEST_CELL, print_json, print_table, printable
 from holdfast.clock import NANOSECONDS
 from holdfast.errors import HoldfastError, StorageUnavailable
@@ -30,7 +30,7 @@ SHORTEST_ERROR = 20
 _UNITS = ((48 * 3600, 86400, "d"), (2 * 3600, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
 
 
-@click.group()
+@click.group(cls=Commands)
 def push() -> None:
     """See how push delivery does."""
 

@@ -11,7 +11,7 @@ import click
 from holdfast.cli.operate.client import CALL, Connection, Endpoint, connected, endpoint_options
 from holdfast.cli.operate.shown import short_name, show_created, show_deleted, show_done, show_list, show_one
 from holdfast.cli.operate.values import contents
-from holdfast.cli.options import json_option
+from holdfast.cli.options import Commands, json_option
 from holdfast.errors import BadInput
 
 _TYPES = {"avro": "AVRO", "protobuf": "PROTOCOL_BUFFER"}
@@ -30,7 +30,7 @@ _type = click.option(
 _file = click.option("--file", type=click.File("rb"), help="File with the definition; - is standard input.")
 
 
-@click.group()
+@click.group(cls=Commands)
 def schemas() -> None:
     """List, create, show and delete schemas; validate against them."""
 

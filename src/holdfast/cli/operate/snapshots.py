@@ -9,7 +9,7 @@ import click
 from holdfast.cli.operate.client import CALL, Endpoint, connected, endpoint_options
 from holdfast.cli.operate.shown import labels, short_name, show_created, show_deleted, show_list
 from holdfast.cli.operate.values import pairs
-from holdfast.cli.options import json_option
+from holdfast.cli.options import Commands, json_option
 from holdfast.model.names import short_id
 
 _COLUMNS = {
@@ -20,7 +20,7 @@ _COLUMNS = {
 }
 
 
-@click.group()
+@click.group(cls=Commands)
 def snapshots() -> None:
     """List, create and delete snapshots."""
 

@@ -23,7 +23,7 @@ from holdfast.cli.operate.shown import (
     show_one,
 )
 from holdfast.cli.operate.values import DURATION, pairs
-from holdfast.cli.options import json_option
+from holdfast.cli.options import Commands, json_option
 from holdfast.cli.output import printable
 from holdfast.clock import NANOSECONDS
 from holdfast.errors import BadInput, HoldfastError
@@ -31,7 +31,7 @@ from holdfast.model.names import short_id
 from holdfast.model.timestamps import format_rfc3339, parse_rfc3339
 
 
-@click.group()
+@click.group(cls=Commands)
 def subscriptions() -> None:
     """List, create, show, change, delete and seek subscriptions."""
 

@@ -18,7 +18,7 @@ from holdfast.cli.operate.shown import (
     show_one,
 )
 from holdfast.cli.operate.values import DURATION, pairs
-from holdfast.cli.options import json_option
+from holdfast.cli.options import Commands, json_option
 from holdfast.model.names import short_id
 
 _COLUMNS = {
@@ -29,7 +29,7 @@ _COLUMNS = {
 }
 
 
-@click.group()
+@click.group(cls=Commands)
 def topics() -> None:
     """List, create, show and delete topics."""
 

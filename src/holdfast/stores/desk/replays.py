@@ -88,7 +88,10 @@ _COUNT_ITEMS = portable("SELECT state, count(*) FROM replay_items WHERE job_id =
 def create_job(job: Job, action: Action) -> Operation[Job]:
     [(job_id,)] = yield Ask(_CREATE_JOB, _job_values(job))
     found = selected(job.selection)
-    yield Ask(_CREATE_ITEMS + found.sql + _CAN_BE_SENT, found.values | {"job_id": job_id})
+    items = _CREATE_ITEMS + found.sql
+    if job.options.target is not Target.SHADOW:  # which sends nothing, and tries what was sent before too
+        items += _CAN_BE_SENT
+    yield Ask(items, found.values | {"job_id": job_id})
     [(total,)] = yield Ask(_SET_TOTAL, {"id": job_id})
     yield from append(replace(action, details={**action.details, "job": job_id, "count": total}))
     return replace(job, id=job_id, total=total, version=1)
