@@ -4,19 +4,61 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
-from holdfast.api.http import audit, failures, groups
+from holdfast.api.http import audit, failures, groups, retention
 from holdfast.api.http.describing import ApiRoute
 from holdfast.clock import Clock, SystemClock
+from holdfast.consumer.app import Consumer
 from holdfast.consumer.recent import RecentOutcomes
+from holdfast.consumer.rehearsal import Rehearsal
 from holdfast.deadletter.browsing import Browsing
+from holdfast.deadletter.edits.checks import ContentCheck
+from holdfast.deadletter.edits.route_check import RouteCheck
+from holdfast.deadletter.edits.schema_check import SchemaCheck
 from holdfast.deadletter.grouping import Grouping
+from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.reporting import Processing, Reporting
 from holdfast.deadletter.store import DeskStore
+from holdfast.ingest.manual import Schemas
 from holdfast.model.outcome import Applied, Duplicate, Stale
 from holdfast.settings import Settings
-from holdfast.wiring.mending import mending_routes, sight_of
+from holdfast.topology.default import topics_by_subscription
+from holdfast.wiring.desk_work import make_clean_up
+from holdfast.wiring.mending import ingest_routes, mending_routes, sight_of
+from holdfast.wiring.replays import replaying
 from holdfast.wiring.stores import read_failures
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerBeside:
+    """The consumer in the same process: its handlers can be asked, and it knows how many messages there were."""
+
+    app: Consumer
+    processing: Processing
+
+
+@asynccontextmanager
+async def serving_desk(
+    store: DeskStore,
+    outlet: Outlet,
+    schemas: Schemas,
+    clock: Clock,
+    settings: Settings,
+    beside: ConsumerBeside | None = None,
+) -> AsyncIterator[list[ApiRoute]]:
+    """All that people can ask of a desk. Replays that were under way go on."""
+    checks: list[ContentCheck] = [SchemaCheck(schemas)]
+    if beside:
+        checks.append(RouteCheck(Rehearsal(beside.app, settings.consumer, topics_by_subscription(settings))))
+    async with replaying(store, outlet, clock, settings, beside.app if beside else None) as replays:
+        yield [
+            *looking_routes(store, clock, settings, beside.processing if beside else None),
+            *mending_routes(store, clock, settings, checks),
+            *await ingest_routes(store, clock, settings, outlet, schemas),
+            *retention.routes(make_clean_up(settings, clock, store).clean_up_now),
+            *replays,
+        ]
 
 
 def looking_routes(

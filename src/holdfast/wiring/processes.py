@@ -8,18 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from holdfast.api.http import push_endpoint, retention
+from holdfast.api.http import push_endpoint
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
 from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.pull import pulling
-from holdfast.consumer.rehearsal import Rehearsal
-from holdfast.deadletter.edits.route_check import RouteCheck
-from holdfast.deadletter.edits.schema_check import SchemaCheck
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings
-from holdfast.topology.default import Topology, create_absent, default_topology, topics_by_subscription
+from holdfast.topology.default import Topology, create_absent, default_topology
 from holdfast.transports.google import GoogleTransport
 from holdfast.transports.local import LocalTransport
 from holdfast.transports.schemas import GoogleSchemas, LocalSchemas
@@ -34,12 +31,10 @@ from holdfast.wiring.consumer import (
     make_pipeline,
     warn_of_unmapped,
 )
-from holdfast.wiring.desk import counted_by, looking_routes
-from holdfast.wiring.desk_work import make_clean_up, make_desk, retry_policy, working
+from holdfast.wiring.desk import ConsumerBeside, counted_by, serving_desk
+from holdfast.wiring.desk_work import make_desk, retry_policy, working
 from holdfast.wiring.lifetimes import background, entered, serving
-from holdfast.wiring.mending import ingest_routes, mending_routes
 from holdfast.wiring.push_tokens import local_auth, push_token
-from holdfast.wiring.replays import replaying
 from holdfast.wiring.stores import check_files, open_documents, open_failures
 
 
@@ -80,15 +75,10 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
-        schemas = LocalSchemas(part.broker)
-        rehearsal = Rehearsal(app, settings.consumer, topics_by_subscription(settings))
-        desk_routes = [
-            *looking_routes(failures, clock, settings, counted_by(pipeline.recent, clock)),
-            *mending_routes(failures, clock, settings, [SchemaCheck(schemas), RouteCheck(rehearsal)]),
-            *await ingest_routes(failures, clock, settings, transport, schemas),
-            *retention.routes(make_clean_up(settings, clock, failures).clean_up_now),
-            *await stack.enter_async_context(replaying(failures, transport, clock, settings, app)),
-        ]
+        beside = ConsumerBeside(app, counted_by(pipeline.recent, clock))
+        desk_routes = await stack.enter_async_context(
+            serving_desk(failures, transport, LocalSchemas(part.broker), clock, settings, beside)
+        )
         routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -144,13 +134,7 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         desk = await make_desk(settings, clock, policy, failures, transport)
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
-        routes = [
-            *looking_routes(failures, clock, settings),
-            *mending_routes(failures, clock, settings, [SchemaCheck(schemas)]),
-            *await ingest_routes(failures, clock, settings, transport, schemas),
-            *retention.routes(make_clean_up(settings, clock, failures).clean_up_now),
-            *await stack.enter_async_context(replaying(failures, transport, clock, settings)),
-        ]
+        routes = await stack.enter_async_context(serving_desk(failures, transport, schemas, clock, settings))
         await stack.enter_async_context(serving(listener, routes, {"failures": failures.count_by_status}))
         yield Running(http_port=port)
 
