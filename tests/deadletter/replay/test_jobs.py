@@ -10,13 +10,14 @@ import pytest
 
 from holdfast.clock import NANOSECONDS
 from holdfast.deadletter.audit import AuditFilter
+from holdfast.deadletter.replay import run, runner
 from holdfast.deadletter.replay.jobs import ItemState, JobState, Options, Target
 from holdfast.deadletter.replay.run import LEASE_SECONDS, JobRun
 from holdfast.deadletter.replay.service import Progress, Replays
 from holdfast.deadletter.replay.upcoming import differing
 from holdfast.deadletter.selection import Selection
 from holdfast.errors import FailedPrecondition, NotFound
-from holdfast.model.failed_message import FailureStatus
+from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.model.message import Message
 from holdfast.transports.local import LocalTransport
 from tests.deadletter.replay.conftest import (
@@ -223,6 +224,28 @@ async def test_what_a_dead_desk_had_claimed_is_free_again_once_its_job_rests(
             return not (await world.row(one)).is_out
 
         await comes_about(is_free)
+
+
+async def test_a_desk_that_takes_long_to_recall_keeps_its_job(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another desk would take it over, take as long, and lose it again."""
+    await world.record(*(failure(number) for number in range(10)))
+    async with world.desk() as desk:
+        job = await world.started(desk)
+        out = await world.pull(WORKER, 10)
+        await counted(desk, job, sent=10)
+    get = world.store.get
+
+    async def slow(failure_id: int) -> FailedMessage | None:
+        await asyncio.sleep(0.3)
+        return await get(failure_id)
+
+    monkeypatch.setattr(world.store, "get", slow)
+    for module in (run, runner):
+        monkeypatch.setattr(module, "LEASE_SECONDS", 2)
+    monkeypatch.setattr(runner, "SCAN_SECONDS", 0.1)
+    async with world.desk(name="desk-2") as desk, world.desk(name="desk-3"):
+        await world.outlet.ack(out)
+        await reached(desk, job, JobState.DONE)
 
 
 async def test_two_desks_at_once_send_each_message_once(world: World) -> None:

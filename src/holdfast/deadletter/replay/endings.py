@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -54,13 +54,15 @@ class Endings:
     def add(self, item: Item, failure: FailedMessage) -> None:
         self._out.setdefault(failure.subscription, {})[item.message_id] = _Out(item, failure)
 
-    async def recall(self) -> None:
-        """After a restart: what an earlier run has sent. A row that it could not mark any more is marked."""
+    async def recall(self, keep_job: Callable[[], Awaitable[None]]) -> None:
+        """After a restart: what an earlier run has sent. A row that it could not mark any more is marked. There may be
+        many, so `keep_job` says in between that somebody works on the job."""
         self._out.clear()
         after = 0
         while items := await self._store.sent(self._job_id, PAGE, after):
             after = items[-1].position
             for item in items:
+                await keep_job()
                 failure = await self._store.get(item.failure_id)
                 if failure is None:  # erased: there is nobody left to ask for
                     await self._store.save_items([replace(item, state=ItemState.SUCCEEDED)])
@@ -118,13 +120,14 @@ class Endings:
         return replace(out.item, state=ItemState.SUCCEEDED, note=note)
 
 
-async def failed_keys(store: DeskStore, job_id: int) -> set[Key]:
-    """Those of which a message has failed in this job."""
+async def failed_keys(store: DeskStore, job_id: int, keep_job: Callable[[], Awaitable[None]]) -> set[Key]:
+    """Those of which a message has failed in this job. `keep_job` as in `recall`."""
     keys: set[Key] = set()
     token = ""
     while True:
         page = await store.list_items(job_id, [ItemState.FAILED], PAGE, token)
         for item in page.items:
+            await keep_job()
             failure = await store.get(item.failure_id)
             if failure is not None and (key := key_of(failure)):
                 keys.add(key)

@@ -135,8 +135,8 @@ class JobRun:
     async def _recall(self) -> None:
         self._upcoming.forget()
         self._claiming.failed_keys.clear()
-        self._claiming.failed_keys.update(await failed_keys(self._store, self.job.id))
-        await self._endings.recall()
+        self._claiming.failed_keys.update(await failed_keys(self._store, self.job.id, self._look))
+        await self._endings.recall(self._look)
         self._counts = dict(await self._store.count_items(self.job.id))
         if self._count(ItemState.SENT, ItemState.SUCCEEDED, ItemState.FAILED):
             # Nobody knows how many went out in the last second before this one.
