@@ -309,3 +309,19 @@ async def test_what_is_over_is_forgotten(holding: Holding) -> None:
 
 async def places(holding: Holding) -> list[str]:
     return [name for kind, name in (await holding.log.load()).records if kind == "in place of a held message"]
+
+
+async def test_a_message_that_expires_on_its_way_out_is_not_held(holding: Holding) -> None:
+    await holding.publish("a1", "a2")
+    (lease,) = await take(holding.queue, deadline_seconds=600)
+    holding.clock.advance(300)
+    holding.queue.extend([lease.ack_id], 600)
+    await holding.broker.update_subscription(
+        SUBSCRIPTION, lambda config: replace(config, message_retention_seconds=600)
+    )
+    holding.clock.advance(301)
+    await holding.publish("a3")
+    await remove_once(holding.broker)
+    await holding.fail(lease)
+    assert holding.queue.settled.failed == {}
+    assert await holding.rest() == ["a3"]

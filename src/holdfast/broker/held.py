@@ -121,6 +121,9 @@ class HeldMessages:
         return sequence in self._ahead
 
     def hold(self, sequence: int, attempts: int) -> None:
+        """Unless it outlived its retention on its way to be dead-lettered."""
+        if sequence in self._settled:
+            return
         self._settled.fail(sequence, FailedAttempts(attempts, NEVER_NS))
         if replacement := self._coming.pop(sequence, None):
             self._take_place(replacement)
