@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 import pytest
 
+from holdfast.broker.held import Replacement
 from holdfast.broker.leases import Failure, Lease
 from holdfast.broker.log import Change, Settle
 from holdfast.broker.retention import remove_once
@@ -325,3 +327,23 @@ async def test_a_message_that_expires_on_its_way_out_is_not_held(holding: Holdin
     await holding.fail(lease)
     assert holding.queue.settled.failed == {}
     assert await holding.rest() == ["a3"]
+
+
+async def test_thousands_that_are_over_are_forgotten_without_comparing_each_with_each(
+    holding: Holding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{letter}1" for letter in string.ascii_letters]
+    await holding.publish(*names)
+    for lease in await take(holding.queue):
+        await holding.send_in_place(await holding.fail(lease), text(lease))
+    await holding.rest()
+    compared: list[object] = []
+
+    def is_equal(one: Replacement, other: object) -> bool:
+        compared.append(one)
+        return one is other
+
+    monkeypatch.setattr(Replacement, "__eq__", is_equal)
+    await remove_once(holding.broker)
+    assert await places(holding) == []
+    assert len(compared) < len(names)

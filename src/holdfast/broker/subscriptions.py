@@ -430,7 +430,8 @@ class SubscriptionQueue:
         if gone:
             await asyncio.shield(self._save())  # else a crash would find it open, and no longer in its place
             await self._log.commit([one.deleted() for one in gone])
-            self._replacements = [one for one in self._replacements if one not in gone]
+            over = set(gone)  # there may be thousands
+            self._replacements = [one for one in self._replacements if one not in over]
 
     # Time.
 
