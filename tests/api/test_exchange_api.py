@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast.clock import SystemClock
 from holdfast.deadletter.exchange import service
 from holdfast.deadletter.exchange.lines import read_line, write_line
-from holdfast.deadletter.exchange.service import Exchange, lines_of
+from holdfast.deadletter.exchange.service import Exchange, lines_of, taken_over
 from holdfast.deadletter.redaction import NOTHING_HIDDEN, Redaction
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
@@ -148,7 +148,8 @@ async def test_round_trip_is_exact(given_rows: list[tuple[FailedMessage, list[Re
         file = "".join([line async for line in lines]).encode()
         told = [item async for item in Exchange(other, SystemClock()).take_in(_pieces(file, piece), "anna")][-1]
         assert (getattr(told, "new", -1), getattr(told, "refused", -1)) == (len(given_rows), 0)
-        assert await rows(other) == await rows(one) == given_rows
+        assert await rows(one) == given_rows
+        assert await rows(other) == [(taken_over(row), revisions) for row, revisions in given_rows]
     finally:
         await one.close()
         await other.close()
@@ -173,6 +174,24 @@ async def test_from_desk_to_desk_with_everything(api: Api, store: DeskStore, emp
 
 def _without_ids(line: bytes) -> Any:
     return {name: value for name, value in json.loads(line).items() if name not in ("id", "version")}
+
+
+@pytest.mark.parametrize("sent", [NOW_NS, None])
+async def test_a_retry_that_is_out_at_the_other_desk_is_due_here(empty: Api, sent: int | None) -> None:
+    """Nobody would tell this desk how it ends."""
+    queued = replace(a_failure("a"), status=FailureStatus.QUEUED_FOR_RETRY, sent_at_ns=sent, sent_message_id="7")
+    await imported(empty, await _line(queued))
+    (found,) = (await empty.ok("/failures"))["failures"]
+    assert (found["sentAt"], found["sentMessageId"]) == (None, "7")
+    assert found["retryAt"] is not None
+
+
+async def test_what_a_replay_was_about_to_send_is_free_at_another_desk(empty: Api) -> None:
+    await imported(empty, await _line(a_failure("a").claim_replay(NOW_NS, 3)))
+    (found,) = (await empty.ok("/failures"))["failures"]
+    assert found["sentAt"] is None
+    await empty.post(f"/failures/{found['id']}:edit", {"set": {"/attributes/k": "v"}})
+    assert (await empty.ok(f"/failures/{found['id']}"))["revision"] == 1
 
 
 async def test_recording_twice_changes_nothing(api: Api, store: DeskStore) -> None:

@@ -14,7 +14,7 @@ from holdfast.deadletter.selecting import selection_in_audit
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
 from holdfast.errors import BadInput
-from holdfast.model.failed_message import FailedMessage, Revision
+from holdfast.model.failed_message import FailedMessage, FailureStatus, Revision
 
 EXPORT_STEP = 100
 
@@ -88,7 +88,7 @@ class Exchange:
             if line.origin is not None:  # may be one of those that wait
                 await self._keep(batch, told)
                 line = await self._with_origin(line, line.origin)
-            batch.add(line)
+            batch.add(replace(line, failure=taken_over(line.failure)))
             if batch.is_full:
                 await self._keep(batch, told)
                 yield Progress(told.lines, told.lines)
@@ -113,6 +113,15 @@ class Exchange:
 
     async def _audit(self, actor: str, verb: str, **details: object) -> None:
         await self._store.append(Action(actor, f"failures.{verb}", "failures", details, self._clock.now_ns()))
+
+
+def taken_over(failure: FailedMessage) -> FailedMessage:
+    """What was out when it was exported ends at the desk that sent it, and nobody tells this one. So a retry is due
+    again, and a failure that a replay was about to send is free."""
+    if failure.status is not FailureStatus.QUEUED_FOR_RETRY:
+        return replace(failure, sent_at_ns=None)
+    due_ns = failure.retry_at_ns or failure.sent_at_ns or failure.created_at_ns
+    return replace(failure, retry_at_ns=due_ns, sent_at_ns=None)
 
 
 class _Batch:
