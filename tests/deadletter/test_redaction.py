@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from holdfast.deadletter.quotes import HIDDEN
 from holdfast.deadletter.redaction import Redaction, redaction_from
 from holdfast.deadletter.selection import Selection
 from holdfast.errors import PermissionDenied, SettingError
+from holdfast.model.dead_letter_attributes import bounded_value
 from holdfast.model.failed_message import Content, bounded_error_details
 from holdfast.settings import DeskSettings, Texts
 
@@ -137,6 +139,25 @@ def test_what_a_cut_left_of_a_value_is_replaced_too() -> None:
     told = Redaction(["payload:card"]).text(text, content({"card": CARD}))
     assert CARD[:3] not in told
     assert told.endswith(" … (cut)")
+
+
+def test_what_the_limit_of_an_attribute_left_of_a_value_is_replaced_too() -> None:
+    """Errors of dead letters come in an attribute, and are cut there without a mark."""
+    text = "last status 500: " + bounded_value("x" * 1011 + " " + CARD + " is bad")
+    assert text.endswith(CARD[:12])
+    told = Redaction(["payload:card"]).text(text, content({"card": CARD}))
+    assert CARD[:3] not in told
+    short = f"no price {CARD[:12]}"
+    assert Redaction(["payload:card"]).text(short, content({"card": CARD})) == short
+
+
+def test_a_long_value_costs_no_more_than_the_text_is_long() -> None:
+    value = "".join(f"abc def {number}" for number in range(50_000))
+    text = bounded_error_details("x" * 8000 + " " + value)
+    began = time.perf_counter()
+    told = Redaction(["payload:card"]).text(text, content({"card": value}))
+    assert time.perf_counter() - began < 2
+    assert told == "x" * 8000 + " [redacted] … (cut)"
 
 
 @pytest.mark.parametrize("data", [b"card 4711x for ann", b"\xff\x034711x\x00ann", b'{"card": "4711x"'])

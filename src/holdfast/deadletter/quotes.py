@@ -17,6 +17,8 @@ HIDDEN = "[redacted]"
 SHORTEST_ANYWHERE = 4
 # The end of a text that was cut may hold the beginning of a value.
 SHORTEST_BEGINNING = 3
+# Errors come through headers and attributes, which hold somewhat more, and are cut there without a mark.
+SHORTEST_CUT = 500
 # Of what cannot be read, every word of this length is hidden.
 _WORD = re.compile(r"\w{3,}")
 
@@ -38,11 +40,12 @@ def texts_of(value: Any) -> Iterator[str]:
 
 
 def without_values(text: str, values: Collection[str]) -> str:
-    written = sorted({form for value in values for form in _written(value)}, key=len, reverse=True)
-    if not written:
-        return text
-    shown = re.sub("|".join(map(_pattern, written)), HIDDEN, text, flags=re.IGNORECASE)
-    return _without_cut_end(shown, written) if shown.endswith(CUT_MARK) else shown
+    # What is longer than the text can only be cut off at its end.
+    written = sorted({form for value in values for form in _written(value, len(text) + 1)}, key=len, reverse=True)
+    patterns = [_pattern(form) for form in written if len(form) <= len(text)]
+    shown = re.sub("|".join(patterns), HIDDEN, text, flags=re.IGNORECASE) if patterns else text
+    may_be_cut = shown.endswith(CUT_MARK) or len(text) >= SHORTEST_CUT
+    return _without_cut_end(shown, written) if may_be_cut else shown
 
 
 def without_words_of(text: str, data: bytes) -> str:
@@ -51,11 +54,12 @@ def without_words_of(text: str, data: bytes) -> str:
     return _WORD.sub(lambda word: HIDDEN if word[0].casefold() in hidden else word[0], text)
 
 
-def _written(value: str) -> set[str]:
-    """As JSON, Python and URLs write it; errors put spaces together, and lines."""
-    forms = {value, value.strip(), " ".join(value.split()), quote(value), quote(value, safe="")}
+def _written(value: str, longest: int) -> set[str]:
+    """As JSON, Python and URLs write it; errors put spaces together, and lines. No more than the beginnings of what is
+    longer than `longest`: a value may have 10 MB."""
+    forms = {value, value.strip(), " ".join(value.split()), quote(value[:longest]), quote(value[:longest], safe="")}
     forms |= {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
-    return {form for form in forms if form}
+    return {form[:longest] for form in forms if form}
 
 
 def _pattern(form: str) -> str:
@@ -66,7 +70,7 @@ def _pattern(form: str) -> str:
 def _without_cut_end(text: str, written: Sequence[str]) -> str:
     kept = text.removesuffix(CUT_MARK)
     for form in written:
-        for length in range(len(form) - 1, SHORTEST_BEGINNING - 1, -1):
+        for length in range(min(len(form) - 1, len(kept)), SHORTEST_BEGINNING - 1, -1):
             if kept.endswith(form[:length]):
-                return kept[:-length] + HIDDEN + CUT_MARK
+                return kept[:-length] + HIDDEN + text[len(kept) :]
     return text
