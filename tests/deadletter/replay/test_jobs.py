@@ -11,12 +11,12 @@ import pytest
 from holdfast.clock import NANOSECONDS
 from holdfast.deadletter.audit import AuditFilter
 from holdfast.deadletter.replay import run, runner
-from holdfast.deadletter.replay.jobs import ItemState, JobState, Options, Target
+from holdfast.deadletter.replay.jobs import ItemState, JobPage, JobState, Options, Target
 from holdfast.deadletter.replay.run import LEASE_SECONDS, JobRun
 from holdfast.deadletter.replay.service import Progress, Replays
 from holdfast.deadletter.replay.upcoming import differing
 from holdfast.deadletter.selection import Selection
-from holdfast.errors import FailedPrecondition, NotFound
+from holdfast.errors import FailedPrecondition, NotFound, StorageUnavailable
 from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.model.message import Message
 from holdfast.transports.local import LocalTransport
@@ -245,6 +245,25 @@ async def test_a_desk_that_takes_long_to_recall_keeps_its_job(world: World, monk
     monkeypatch.setattr(runner, "SCAN_SECONDS", 0.1)
     async with world.desk(name="desk-2") as desk, world.desk(name="desk-3"):
         await world.outlet.ack(out)
+        await reached(desk, job, JobState.DONE)
+
+
+async def test_trouble_with_the_list_of_jobs_does_not_end_the_work_on_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list_jobs, troubles = world.store.list_jobs, [KeyError("options"), StorageUnavailable("the disk is full")]
+
+    async def troubled(states: Sequence[JobState], page_size: int, page_token: str = "") -> JobPage:
+        if troubles:
+            raise troubles.pop(0)
+        return await list_jobs(states, page_size, page_token)
+
+    monkeypatch.setattr(world.store, "list_jobs", troubled)
+    monkeypatch.setattr(runner, "SCAN_SECONDS", 0.02)
+    await world.record(failure(0))
+    async with world.desk() as desk:
+        job = await world.started(desk)
+        await world.ack(WORKER, 1)
         await reached(desk, job, JobState.DONE)
 
 

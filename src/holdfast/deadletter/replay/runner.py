@@ -63,6 +63,8 @@ class ReplayRunner:
                     await self._take(job)
         except HoldfastError as error:
             log.warning("cannot look for replays: %s", error)
+        except Exception:
+            log.exception("cannot look for replays")
 
     async def _jobs(self, states: Collection[JobState]) -> Sequence[Job]:
         return (await self._parts.store.list_jobs(sorted(states), MOST_JOBS)).jobs
