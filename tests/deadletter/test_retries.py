@@ -225,6 +225,26 @@ async def test_a_crash_between_sending_and_noting_sends_nothing_twice(world: Wor
     assert (row.status, row.retry_count, row.sent_message_id) == (SUCCESS, 1, message.message_id)
 
 
+async def test_what_is_put_under_legal_hold_while_it_is_sent_is_not_sent_once_more(world: World) -> None:
+    """Only our broker would take it once."""
+
+    class HoldsMeanwhile(Outlet):
+        async def publish_to(self, subscription: str, messages: Sequence[Message]) -> Sequence[str]:
+            ids = await super().publish_to(subscription, messages)
+            assert await world.parts.store.save([(await world.row()).hold(True)]) == [True]
+            return ids
+
+    await world.record()
+    outlet = HoldsMeanwhile(world.broker)
+    scheduler = world.parts.scheduler(outlet)
+    for seconds in (5, CLAIM_SECONDS):
+        world.clock.advance(seconds)
+        await scheduler.turn()
+    assert outlet.count == 1
+    row = await world.row()
+    assert (row.is_out, row.retry_count, row.legal_hold) == (True, 1, True)
+
+
 async def test_two_desks_on_one_store_send_each_once(world: World) -> None:
     await world.record(200)
     world.clock.advance(5)

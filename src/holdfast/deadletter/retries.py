@@ -29,6 +29,9 @@ log = logging.getLogger("holdfast.deadletter")
 # How long the others leave a claimed row alone. A call to a broker gives up in a third of that.
 CLAIM_SECONDS = 60.0
 
+# Somebody who changes a row more often than this while it is sent leaves it to the end of the claim.
+MOST_TRIES = 10
+
 # A broker or store that is not there is asked again after so long.
 SHORTEST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -128,11 +131,23 @@ class RetryScheduler:
             await self._postpone(subscription, batch.rows, error)
         else:
             self._unreachable = 0
-            now_ns = self._clock.now_ns()
-            # One that somebody has changed meanwhile has met its end already.
-            await self._store.save(
-                [row.mark_sent(now_ns, sent) for row, sent in zip(batch.rows, message_ids, strict=True)]
-            )
+            await self._mark_sent(batch.rows, message_ids)
+
+    async def _mark_sent(self, rows: Sequence[FailedMessage], message_ids: Sequence[str]) -> None:
+        now_ns = self._clock.now_ns()
+        sent = [row.mark_sent(now_ns, message_id) for row, message_id in zip(rows, message_ids, strict=True)]
+        for row, kept in zip(sent, await self._store.save(sent), strict=True):
+            if not kept:
+                await self._mark_again(row)
+
+    async def _mark_again(self, sent: FailedMessage) -> None:
+        """Somebody has changed it meanwhile: edited it, put it under legal hold, or its end is known already."""
+        for _ in range(MOST_TRIES):
+            row = await self._store.get(sent.id)
+            if row is None or not row.waits_for_retry(sent.retry_count):
+                return
+            if (await self._store.save([row.mark_sent(sent.sent_at_ns or 0, sent.sent_message_id)]))[0]:
+                return
 
     async def _send_one_by_one(self, subscription: str, batch: Batch, error: HoldfastError) -> None:
         """A message that is refused must not keep the others back."""

@@ -127,6 +127,11 @@ class FailedMessage:
         """A retry was sent and nobody knows yet how it ends."""
         return self.sent_at_ns is not None
 
+    def waits_for_retry(self, number: int) -> bool:
+        """This one of its automatic retries comes next, and is not out."""
+        is_queued = self.status is FailureStatus.QUEUED_FOR_RETRY
+        return is_queued and not self.is_out and self.retry_count + 1 == number
+
     def schedule_retry(self, at_ns: int, error_details: str | None = None) -> FailedMessage:
         """To be retried at `at_ns`. When one was out, that one has failed, with `error_details`."""
         self._check_change(FailureStatus.QUEUED_FOR_RETRY)
