@@ -237,6 +237,20 @@ async def test_a_revision_is_validated(api: Api, store: DeskStore) -> None:
     assert (await api.post(f"/failures/{failure_id}:validate", {"revision": 5}))[0] == 404
 
 
+async def test_a_message_of_another_consumer_is_not_judged_here(api: Api, store: DeskStore) -> None:
+    elsewhere = {"subscription": "projects/local/subscriptions/refunds.worker"}
+    theirs, ours = await recorded(
+        store, "theirs", "ours", source_topic="projects/local/topics/refunds", attributes={}, **elsewhere
+    )
+    _, answer = await api.post(f"/failures/{theirs}:validate")
+    assert answer["findings"][0]["skipped"] == "the consumer here has no handler for refunds"
+    await edit(api, ours, {"set": {"/attributes/topic": "orders", "/json/amount": 17}})
+    assert (await api.post(f"/failures/{ours}:validate"))[1]["findings"][0]["ok"] is True
+    (unrouted,) = await recorded(store, "unrouted", attributes={}, **elsewhere)  # of orders, and does not say so
+    _, answer = await api.post(f"/failures/{unrouted}:validate")
+    assert answer["findings"][0]["complaints"][0]["path"] == "/json/topic"
+
+
 async def test_a_handler_with_side_effects_is_not_called(api: Api, store: DeskStore) -> None:
     (failure_id,) = await recorded(store, attributes={"topic": "mails"})
     _, answer = await api.post(f"/failures/{failure_id}:validate")

@@ -369,10 +369,10 @@ async def test_one_that_a_silent_broker_has_now_is_found_after_a_while(world: Wo
         await world.transport.until_acked(*(await world.dead_letter("2", topic=BILLING_DEAD_LETTERS)))
 
 
-async def test_a_dead_letter_topic_without_a_reader_gets_one(world: World) -> None:
+async def test_a_dead_letter_topic_without_a_reader_gets_one_at_once(world: World) -> None:
     async with running(world.collector(make=desk_subscription_of)):
+        await world.transport.until_acked(*(await world.dead_letter("1")))  # it has looked, and waits
         await world.broker.create_topic(Topic(BILLING_DEAD_LETTERS))
-        await world.broker.create_subscription(Subscription(ORDERS + "-2", DEAD_LETTERS))  # of which the broker tells
         async with asyncio.timeout(20):
             while not world.transport.opened[BILLING]:
                 await asyncio.sleep(0.002)

@@ -95,6 +95,7 @@ class Broker:
         key_days: float = DEFAULT_KEY_DAYS,
     ) -> None:
         self.subscriptions_changed = Signal()
+        self.topic_created = Signal()
         self._log = log
         self._clock = clock
         self._settings = settings
@@ -189,6 +190,7 @@ class Broker:
             key = self._take_key()
             await self._log.commit([PutTopic(key, topic)])
             self._topics[topic.name] = TopicLog(key, topic, 1, self._log, self._cache)
+        self.topic_created.fire()
         return topic
 
     def get_topic(self, name: str) -> Topic:

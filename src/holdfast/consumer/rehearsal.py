@@ -40,6 +40,7 @@ class Rehearsal:
         subscription_topics: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        self.topics = frozenset(app.topics)
         self._reader = EventReader(app, settings, subscription_topics or {}, clock or SystemClock())
 
     async def of(self, delivery: Delivery) -> Rehearsed:

@@ -47,8 +47,8 @@ class Transport(Protocol):
         ...
 
     def watch_subscriptions(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back whenever one may have been created or deleted, as soon as the broker tells: one over the network
-        never does. Gives what ends that."""
+        """Calls back whenever one may have been created or deleted, or a topic that needs one created, as soon as the
+        broker tells: one over the network never does. Gives what ends that."""
         ...
 
     async def publish(self, topic: str, message: Message) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 
 from holdfast.broker.leases import NACKED, Failure, Lease
 from holdfast.broker.service import Broker
@@ -46,8 +45,15 @@ class LocalTransport:
         return [subscription.name for subscription in self._broker.list_subscriptions(project)]
 
     def watch_subscriptions(self, callback: Callable[[], None]) -> Callable[[], None]:
-        self._broker.subscriptions_changed.listen(callback)
-        return partial(self._broker.subscriptions_changed.unlisten, callback)
+        signals = (self._broker.subscriptions_changed, self._broker.topic_created)
+        for signal in signals:
+            signal.listen(callback)
+
+        def unwatch() -> None:
+            for signal in signals:
+                signal.unlisten(callback)
+
+        return unwatch
 
     async def publish(self, topic: str, message: Message) -> str:
         encoded = encode(message)

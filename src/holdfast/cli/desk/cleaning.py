@@ -20,4 +20,4 @@ def clean_up(desk: Sender, days: float | None, as_json: bool) -> None:
     if as_json:
         print_json(done)
     else:
-        click.echo(f"erased {done['erased']} failures")
+        click.echo(f"{done['erased']} erased")

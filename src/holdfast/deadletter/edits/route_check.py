@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from holdfast.consumer.rehearsal import Rehearsal, Rehearsed
+from holdfast.consumer.routes import UNROUTABLE
+from holdfast.deadletter.dead_letter import UNKNOWN_TOPIC
 from holdfast.deadletter.edits.checks import Finding, complaint_about
 from holdfast.model.failed_message import Content, FailedMessage
 from holdfast.model.message import Delivery, Message
+from holdfast.model.names import short_id
 
 NAME = "route"
 
@@ -19,7 +22,16 @@ class RouteCheck:
             content.data, content.attributes, content.ordering_key, failure.message_id, failure.publish_time_ns
         )
         rehearsed = await self._rehearsal.of(Delivery(failure.subscription, message, failure.delivery_attempt))
+        if self._is_of_another_consumer(failure, rehearsed):
+            return Finding(NAME, skipped=f"the consumer here has no handler for {short_id(failure.source_topic)}")
         return _finding(rehearsed, content)
+
+    def _is_of_another_consumer(self, failure: FailedMessage, rehearsed: Rehearsed) -> bool:
+        """What this one cannot route may well pass at the one that reads the subscription."""
+        if rehearsed.failure is None or rehearsed.failure.reason != UNROUTABLE:
+            return False
+        topic = failure.source_topic
+        return topic != UNKNOWN_TOPIC and short_id(topic) not in self._rehearsal.topics
 
 
 def _finding(rehearsed: Rehearsed, content: Content) -> Finding:
