@@ -128,7 +128,9 @@ def test_hold_and_erase(launcher: Launcher, up: Running) -> None:
     assert printed(launcher, up, "erase", "--preview") == "4 selected, of which 1 are under legal hold\n"
     asked = launcher.run("failures", "erase", "--url", up.url).stderr
     assert asked.splitlines()[-1] == "holdfast: nothing was done: where nobody can be asked, say --yes"
-    assert as_json(launcher, up, "erase", "--yes") == {"erased": 3}
+    refused = launcher.run("failures", "erase", "--yes", "--url", up.url)
+    assert (refused.returncode, "it would be all of them" in refused.stderr) == (2, True)
+    assert as_json(launcher, up, "erase", "--since", "9999w", "--yes") == {"erased": 3}
     assert printed(launcher, up, "release", "--hold", "--yes") == "1 changed\n"
     assert as_json(launcher, up, "erase", "--id", "1", "--yes") == {"erased": 1}
 

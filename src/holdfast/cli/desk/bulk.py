@@ -126,6 +126,8 @@ def _hold(
 @acting_options
 def erase(desk: Sender, selection: Mapping[str, Any], preview: bool, yes: bool, as_json: bool) -> None:
     """Erase the selected failed messages for good. Those under legal hold stay."""
+    if yes and not selection:
+        raise click.UsageError("without any selection it would be all of them: say so, with --since 9999w")
     meant = _meant(desk, selection, "erase")
     if preview:
         _print_meant(meant, as_json)
