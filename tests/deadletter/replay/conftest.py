@@ -72,6 +72,7 @@ class World:
     broker: Broker
     outlet: LocalTransport
     clock: SystemClock = field(default_factory=SystemClock)
+    settle_seconds: float = 900
 
     async def record(self, *failures: FailedMessage) -> list[int]:
         return [recorded.id for recorded in await self.store.record(failures)]
@@ -84,7 +85,7 @@ class World:
             clock=self.clock,
             name=name,
             most_generations=5,
-            settle_seconds=900,
+            settle_seconds=self.settle_seconds,
             shadow=shadow,
         )
 

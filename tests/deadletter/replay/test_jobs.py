@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -18,6 +18,7 @@ from holdfast.deadletter.replay.upcoming import differing
 from holdfast.deadletter.selection import Selection
 from holdfast.errors import FailedPrecondition, NotFound, StorageUnavailable
 from holdfast.model.failed_message import FailedMessage, FailureStatus
+from holdfast.model.fate import Fate
 from holdfast.model.message import Message
 from holdfast.transports.local import LocalTransport
 from tests.deadletter.replay.conftest import (
@@ -322,6 +323,29 @@ async def test_several_jobs_run_at_once(world: World) -> None:
 async def all_run(desk: Replays, jobs: Sequence[int]) -> bool:
     found = [(await desk.get(job)).rate for job in jobs]
     return all(found)
+
+
+# A broker that does not tell what became of a message, as Cloud Pub/Sub.
+
+
+class TellsNothing(LocalTransport):
+    async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
+        return dict.fromkeys(message_ids, Fate.UNKNOWN)
+
+
+async def test_what_did_not_come_back_in_time_has_succeeded(world: World) -> None:
+    """And what is recorded as a failure of the same message again has failed."""
+    world.settle_seconds = 1.0
+    good, bad = await world.record(failure(1), failure(2))
+    async with world.desk(TellsNothing(world.broker)) as desk:
+        job = await world.started(desk, replace(FAST, concurrency=1))
+        await world.ack(WORKER, 2)  # concurrency cannot count what nobody tells of
+        again = failure(3, generation=1, origin_id=bad, created_at_ns=world.clock.now_ns())
+        await world.record(again)
+        done = await reached(desk, job, JobState.DONE)
+    assert (done.counts[ItemState.SUCCEEDED], done.counts[ItemState.FAILED]) == (1, 1)
+    notes = {item.failure_id: item.note for item in await world.items(job)}
+    assert notes == {good: "it was not dead-lettered within 1 s", bad: "it was dead-lettered again"}
 
 
 # The plan.
