@@ -186,7 +186,10 @@ async def test_what_is_held_is_not_erased(api: Api, store: DeskStore) -> None:
     assert await done(api, "release", {"selection": {"id": [ids[0]]}}) == {"changed": 1}
     assert await done(api, "erase", ALL | {"confirm": 1}) == {"erased": 1}
     (entry,) = await actions(api, "failures.hold")
-    assert (entry["actor"], entry["details"]) == ("legal", {"selection": {"id": ids[:2]}, "count": 2})
+    assert (entry["actor"], entry["details"]) == (
+        "legal",
+        {"selection": {"id": ids[:2]}, "count": 2, "failures": f"{ids[0]}-{ids[1]}"},
+    )
     assert len(await actions(api, "failures.erase")) == 2
 
 
@@ -214,4 +217,5 @@ async def test_the_audit_does_not_say_what_was_searched_for(api: Api, store: Des
         api, "hold", {"selection": {"payload": {"name": "canary"}, "attribute": {"kind": "canary"}, "text": "canary"}}
     )
     (entry,) = await actions(api, "failures.hold")
-    assert entry["details"] == {"selection": {"attribute": ["kind"], "payload": ["name"], "text": True}, "count": 1}
+    told = {"selection": {"attribute": ["kind"], "payload": ["name"], "text": True}, "count": 1, "failures": "1"}
+    assert entry["details"] == told

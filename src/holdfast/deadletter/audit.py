@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -46,6 +46,17 @@ def entry_hash(number: int, action: Action, previous: str) -> str:
     told = [number, action.at_ns, action.actor, action.name, action.target, action.details, previous]
     text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def id_ranges(ids: Iterable[int]) -> list[str]:
+    """Many ids in few words: 1-500, 502."""
+    ranges: list[list[int]] = []
+    for failure_id in sorted(ids):
+        if ranges and failure_id == ranges[-1][1] + 1:
+            ranges[-1][1] = failure_id
+        else:
+            ranges.append([failure_id, failure_id])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
 
 
 @dataclass(frozen=True, slots=True)

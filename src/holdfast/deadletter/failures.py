@@ -44,7 +44,8 @@ class Edit:
 
 
 class FailureStore(Protocol):
-    """Whatever takes an `action` writes it to the audit trail in the same transaction."""
+    """Whatever takes an `action` writes it to the audit trail in the same transaction. What is done to a selection adds
+    `count` to its details and names the `failures` that it was done to, by ranges of ids."""
 
     async def record(self, failures: Sequence[FailedMessage]) -> Sequence[Recorded]:
         """Durable at return, all or none. A failure whose key is recorded already changes nothing. A new one counts in

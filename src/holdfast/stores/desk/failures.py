@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from holdfast.deadletter.audit import Action
+from holdfast.deadletter.audit import Action, id_ranges
 from holdfast.deadletter.failures import Page, Retention
 from holdfast.deadletter.page_tokens import LARGEST_ID, last_id_given, token_after
 from holdfast.deadletter.selection import Selection
@@ -103,6 +104,9 @@ _FORGET_COUNTS = portable("DELETE FROM failure_counts WHERE count = 0 AND retrie
 
 _LONGEST_LINEAGE = 100
 
+# Ranges of ids that one entry of the audit trail names: some 15 KB.
+_RANGES_AN_ENTRY = 1000
+
 # Rows changed by one statement, so that none runs into a database's limit of time.
 _AT_ONCE = 5000
 
@@ -175,23 +179,25 @@ def keep(changed: Sequence[FailedMessage], now_ns: int) -> Operation[Sequence[bo
 
 
 def hold(selection: Selection, on: bool, action: Action) -> Operation[int]:
-    changed, after = 0, 0
+    changed: list[int] = []
+    after = 0
     while ids := (yield from _selected_ids(selection, after)):
-        changed += len((yield Ask(_HOLD, {"ids": ids, "legal_hold": on})))
+        changed += _ids_of((yield Ask(_HOLD, {"ids": ids, "legal_hold": on})))
         after = ids[-1]
-    yield from _append_counted(action, changed)
-    return changed
+    yield from _append_naming(action, changed)
+    return len(changed)
 
 
 def erase(selection: Selection, action: Action, expected: int | None) -> Operation[int]:
-    erased, after = 0, 0
+    erased: list[int] = []
+    after = 0
     while ids := (yield from _selected_ids(selection, after)):
-        erased += len((yield Ask(_ERASE, {"ids": ids})))
+        erased += _ids_of((yield Ask(_ERASE, {"ids": ids})))
         after = ids[-1]
-    if expected is not None and erased != expected:
-        raise Conflict(f"{erased} failed messages would be erased by now, and not {expected}")  # undoes it
-    yield from _append_counted(action, erased)
-    return erased
+    if expected is not None and len(erased) != expected:
+        raise Conflict(f"{len(erased)} failed messages would be erased by now, and not {expected}")  # undoes it
+    yield from _append_naming(action, erased)
+    return len(erased)
 
 
 def clean_up(retention: Retention, action: Action, limit: int) -> Operation[int]:
@@ -200,16 +206,17 @@ def clean_up(retention: Retention, action: Action, limit: int) -> Operation[int]
         (_PAST_ENDED, FailureStatus.REPLAYED, retention.replayed_before_ns),
         (_PAST_FAILED, FailureStatus.PERMANENT_FAILURE, retention.permanent_failure_before_ns),
     )
-    erased = 0
+    erased: list[int] = []
     for query, status, before_ns in past:
-        if before_ns is None or erased >= limit:
+        if before_ns is None or len(erased) >= limit:
             continue
-        rows = yield Ask(query + _FOR_UPDATE, {"status": status.value, "before": before_ns, "limit": limit - erased})
-        erased += len((yield Ask(_ERASE, {"ids": [failure_id for (failure_id,) in rows]})))
+        left = {"status": status.value, "before": before_ns, "limit": limit - len(erased)}
+        rows = yield Ask(query + _FOR_UPDATE, left)
+        erased += _ids_of((yield Ask(_ERASE, {"ids": _ids_of(rows)})))
     if erased:
         yield Ask(_FORGET_COUNTS)
-    yield from _append_counted(action, erased)
-    return erased
+    yield from _append_naming(action, erased)
+    return len(erased)
 
 
 def _selected_ids(selection: Selection, after: int) -> Operation[list[int]]:
@@ -224,7 +231,13 @@ def _oldest_first(found: Selected) -> Sql:
     return portable(_SELECT_IDS.format(key=found.key)) + found.sql + portable(_OLDEST_FIRST.format(key=found.key))
 
 
-def _append_counted(action: Action, count: int) -> Operation[None]:
-    """Nothing is told of what changed nothing."""
-    if count:
-        yield from append(replace(action, details={**action.details, "count": count}))
+def _ids_of(rows: Iterable[tuple[Any, ...]]) -> list[int]:
+    return [failure_id for (failure_id,) in rows]
+
+
+def _append_naming(action: Action, ids: Sequence[int]) -> Operation[None]:
+    """Which they were, in as many entries as that takes. Nothing is told of what changed nothing."""
+    ranges = id_ranges(ids)
+    for first in range(0, len(ranges), _RANGES_AN_ENTRY):
+        named = ",".join(ranges[first : first + _RANGES_AN_ENTRY])
+        yield from append(replace(action, details={**action.details, "count": len(ids), "failures": named}))

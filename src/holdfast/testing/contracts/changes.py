@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.deadletter.audit import Action, AuditFilter
+from holdfast.deadletter.audit import Action, AuditFilter, verify
 from holdfast.deadletter.failures import Edit, Retention
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
@@ -161,6 +161,20 @@ class ChangeContract:
             "failure.erase",
         ]
         assert {details["count"] for _, details in await actions(store)} == {1}
+
+    async def test_the_audit_names_each_failure_of_a_selection(self, store: DeskStore) -> None:
+        await store.record([a_failure(str(number)) for number in range(1, 2105)])
+        odd = Selection(ids=tuple(range(1, 2105, 2)))
+        assert await store.hold(odd, True, Action("anna", "failures.hold", "failures")) == 1052
+        entries = [entry async for entry in store.read_entries()]
+        named = [name for entry in entries for name in entry.action.details["failures"].split(",")]
+        assert named == [str(number) for number in range(1, 2105, 2)]
+        assert [entry.action.details["count"] for entry in entries] == [1052, 1052]
+        assert (await verify(store.read_entries())).problem == ""
+        await store.hold(odd, False, Action("anna", "failures.release", "failures"))
+        assert await store.erase(Selection(), Action("anna", "failures.erase", "failures")) == 2104
+        erased = (await store.list_entries(AuditFilter(name="failures.erase"), 10)).entries
+        assert [entry.action.details["failures"] for entry in erased] == ["1-2104"]
 
     async def test_holding_makes_older_versions_old(self, store: DeskStore) -> None:
         row = await recorded(store)
