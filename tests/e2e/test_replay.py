@@ -61,7 +61,7 @@ class Shop:
         with Pubsub(self.up.broker) as pubsub:
             for topic in ("orders", "orders.worker.dlq"):
                 pubsub.create_topic(topic)
-            pubsub.subscribe("orders.worker.dlq.desk", "orders.worker.dlq")
+            eventually(lambda: "orders.worker.dlq.desk" in pubsub.subscriptions())  # the desk makes it
             pubsub.subscribe(
                 "orders.worker",
                 "orders",
