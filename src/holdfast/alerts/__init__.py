@@ -1,0 +1,1 @@
+"""When somebody must be told: one table of rules, what judges them, and how people hear of it."""
