@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 from holdfast.broker.log import MessageLog
 from holdfast.consumer.documents import DocumentStore
 from holdfast.deadletter.store import DeskStore
-from holdfast.errors import SettingError
+from holdfast.errors import DataDirectoryError, SettingError
 from holdfast.settings import Settings
 from holdfast.stores.locate import (
     DeskPlace,
@@ -25,7 +26,8 @@ from holdfast.stores.locate import (
 )
 from holdfast.stores.memory.documents import MemoryDocumentStore
 from holdfast.stores.memory.log import MemoryMessageLog
-from holdfast.stores.sqlite.database import check
+from holdfast.stores.sqlite.alerts_schema import SCHEMA as alerts_schema
+from holdfast.stores.sqlite.database import Database, check
 from holdfast.stores.sqlite.desk import SqliteDeskStore
 from holdfast.stores.sqlite.desk_schema import SCHEMA as failures_schema
 from holdfast.stores.sqlite.documents import SCHEMA as documents_schema
@@ -37,6 +39,16 @@ if TYPE_CHECKING:
     from holdfast.stores.firestore.documents import FirestoreDocumentStore
     from holdfast.stores.postgres.desk import PostgresDeskStore
     from holdfast.stores.postgres.documents import PostgresDocumentStore
+
+log = logging.getLogger("holdfast.wiring")
+
+# Each process watches itself. A desk has the file that `up` has: both never run on the same failures.
+ALERTS_FILES = {
+    "up": "alerts.db",
+    "desk": "alerts.db",
+    "broker": "alerts-broker.db",
+    "consume": "alerts-consume.db",
+}
 
 
 async def open_documents(settings: Settings) -> DocumentStore:
@@ -164,6 +176,27 @@ async def open_log(settings: Settings) -> MessageLog:
             assert_never(place)
 
 
+async def open_alerts(settings: Settings, part: str) -> Database:
+    """`part` is the command. Where no file can be had, as in a container that may write nothing, or for the second
+    consumer in a directory, alerts live as long as the process: that is no reason not to start."""
+    place = alerts_place(settings, part)
+    match place:
+        case MemoryPlace():
+            return await Database.in_memory(alerts_schema)
+        case SqlitePlace(path):
+            try:
+                return await Database.open(path, alerts_schema)
+            except DataDirectoryError as error:
+                log.warning("alerts are kept in memory only", extra={"fields": {"error": str(error)}})
+                return await Database.in_memory(alerts_schema)
+        case _:
+            assert_never(place)
+
+
+def alerts_place(settings: Settings, part: str) -> FilePlace:
+    return _default_place(settings, ALERTS_FILES[part])
+
+
 def check_files(settings: Settings) -> None:
     """All of them before any is opened: opening one may change it (an older format is brought up to date, what a
     killed process left is written back), and a start that is then refused must not have changed anything."""
@@ -171,6 +204,7 @@ def check_files(settings: Settings) -> None:
         (_default_place(settings, "broker.db"), log_schema),
         (documents_place(settings), documents_schema),
         (failures_place(settings), failures_schema),
+        (alerts_place(settings, "up"), alerts_schema),
     )
     for place, schema in files:
         if isinstance(place, SqlitePlace):
