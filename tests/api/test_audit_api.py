@@ -13,7 +13,7 @@ import pytest
 from holdfast.deadletter.audit import NOTHING_BEFORE, Action
 from holdfast.deadletter.store import DeskStore
 from holdfast.settings import Settings
-from holdfast.wiring.desk import looking_routes
+from holdfast.wiring.desk.serving import looking_routes
 from tests.support.desk import HOUR_NS, NOW_NS, Api, a_clock, open_store, served
 
 

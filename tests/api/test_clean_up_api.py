@@ -12,7 +12,7 @@ from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.store import DeskStore
 from holdfast.model.failed_message import FailureStatus
 from holdfast.settings import Settings
-from holdfast.wiring.desk_work import make_clean_up
+from holdfast.wiring.desk.work import make_clean_up
 from tests.support.desk import HOUR_NS, NOW_NS, Api, a_clock, a_failure, served, store
 from tests.support.postgres import database_url, postgres
 

@@ -20,7 +20,7 @@ from holdfast.model.failed_message import Content, FailedMessage, FailureStatus,
 from holdfast.model.timestamps import format_rfc3339
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock
-from holdfast.wiring.desk import looking_routes
+from holdfast.wiring.desk.serving import looking_routes
 from tests.support.desk import HOUR_NS, NOW_NS, SECOND_NS, SUBSCRIPTION, Api, a_clock, a_failure, served, store
 from tests.support.postgres import database_url, postgres
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.deadletter.store import DeskStore
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock
-from holdfast.wiring.desk import looking_routes
+from holdfast.wiring.desk.serving import looking_routes
 from tests.support.desk import HOUR_NS, NOW_NS, SUBSCRIPTION, Api, a_clock, a_failure, served, store
 from tests.support.postgres import database_url, postgres
 

@@ -13,7 +13,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 from starlette.requests import Request
 
-from holdfast import metrics
 from holdfast.api.http import metrics as metrics_api
 from holdfast.api.http import push_status
 from holdfast.api.http.app import make_app
@@ -22,10 +21,15 @@ from holdfast.broker.push.metrics import push_metrics
 from holdfast.broker.push.status import LATENCY_BOUNDS, PushStatus
 from holdfast.clock import NANOSECONDS
 from holdfast.errors import StorageUnavailable
-from holdfast.metrics import METRICS, Family, Kind, MetricsRegistry, Sample
+from holdfast.metrics import push as push_table
+from holdfast.metrics import registry as registry_module
+from holdfast.metrics.metric import Family, Histogram, Kind, Metric, Sample
+from holdfast.metrics.registry import MetricsRegistry
+from holdfast.metrics.table import METRICS
 from holdfast.testing.clock import ManualClock
 from tests.support.push_status import BEFORE, NOW_NS, a_status, latencies
 
+PUSH = [value for value in vars(push_table).values() if isinstance(value, Metric)]
 # What Prometheus 3 sends.
 PROMETHEUS = (
     "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
@@ -242,7 +246,7 @@ async def test_one_subscription_in_both_formats(client: aiohttp.ClientSession, p
     push.found = [a_status("orders", due=7, attempts={"acknowledged": 3, "dns": 1}, **latencies(0.0005, 0.3, 99.0))]
     name = BEFORE + "orders"
     for found in await both_formats(client):
-        assert {(one.name, str(one.kind), one.doc) for one in METRICS} == {
+        assert {(one.name, str(one.kind), one.doc) for one in PUSH} == {
             (told, parsed.type, parsed.documentation) for told, parsed in found.items()
         }
         assert values(found["holdfast_push_due"]) == {(name,): 7}
@@ -270,21 +274,21 @@ async def test_1500_subscriptions_in_both_formats(client: aiohttp.ClientSession,
 
 async def test_nothing_to_report_is_no_error(client: aiohttp.ClientSession) -> None:
     for found in await both_formats(client):
-        assert [parsed.samples for parsed in found.values()] == [[]] * len(METRICS)
+        assert [parsed.samples for parsed in found.values()] == [[]] * len(PUSH)
 
 
 async def test_what_needs_escaping_is_escaped(
     client: aiohttp.ClientSession, registry: MetricsRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     odd = 'a\\b"c\nd,e}ü'
-    plain = metrics.Metric("holdfast_odd", Kind.GAUGE, (), 'Odd \\ "text"\nof two lines.')
-    spread = metrics.Metric("holdfast_odd_seconds", Kind.HISTOGRAM, (), "Without labels.")
-    monkeypatch.setattr(metrics, "METRICS", (*METRICS, plain, spread))
+    plain = Metric("holdfast_odd", Kind.GAUGE, (), 'Odd \\ "text"\nof two lines.')
+    spread = Metric("holdfast_odd_seconds", Kind.HISTOGRAM, (), "Without labels.")
+    monkeypatch.setattr(registry_module, "METRICS", (*METRICS, plain, spread))
     registry.register(
         lambda: [
-            Family(metrics.PUSH_DUE, [Sample((odd,), 1)]),
+            Family(push_table.DUE, [Sample((odd,), 1)]),
             Family(plain, [Sample((), 0.25)]),
-            Family(spread, [Sample((), metrics.Histogram((1.0,), [2, 1], 4.5))]),
+            Family(spread, [Sample((), Histogram((1.0,), [2, 1], 4.5))]),
         ]
     )
     for found in await both_formats(client):

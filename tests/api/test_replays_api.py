@@ -16,7 +16,7 @@ from holdfast.model.resources import Subscription, Topic
 from holdfast.settings import BrokerSettings, load_settings
 from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.transports.local import LocalTransport
-from holdfast.wiring.replays import replaying
+from holdfast.wiring.desk.replays import replaying
 from tests.support.desk import SUBSCRIPTION, Api, a_failure, open_store, served
 from tests.support.waiting import comes_about
 

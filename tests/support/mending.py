@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.deadletter.edits.checks import ContentCheck
 from holdfast.deadletter.store import DeskStore
 from holdfast.settings import load_settings
-from holdfast.wiring.desk import looking_routes
-from holdfast.wiring.mending import mending_routes
+from holdfast.wiring.desk.mending import mending_routes
+from holdfast.wiring.desk.serving import looking_routes
 from tests.support.desk import Api, a_clock, a_failure, served
 
 

@@ -22,7 +22,7 @@ from holdfast.broker.push.tokens import PushTokens
 from holdfast.broker.retention import keep_removing
 from holdfast.broker.service import Broker
 from holdfast.clock import Clock
-from holdfast.metrics import MetricsRegistry
+from holdfast.metrics.registry import MetricsRegistry
 from holdfast.outgoing.addresses import AddressGuard
 from holdfast.outgoing.client import OutgoingClient
 from holdfast.settings import Settings

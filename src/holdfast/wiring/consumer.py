@@ -35,7 +35,7 @@ from holdfast.model.names import short_id, topic_path
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
 from holdfast.transports.google import GoogleTransport
-from holdfast.wiring.desk_work import make_intake, retry_policy
+from holdfast.wiring.desk.work import make_intake, retry_policy
 from holdfast.wiring.lifetimes import background, entered
 from holdfast.wiring.push_tokens import remote_auth
 from holdfast.wiring.stores import open_documents, open_failures_beside_desk

@@ -31,8 +31,8 @@ from holdfast.wiring.consumer import (
     make_pipeline,
     warn_of_unmapped,
 )
-from holdfast.wiring.desk import ConsumerBeside, counted_by, serving_desk
-from holdfast.wiring.desk_work import make_desk, retry_policy, working
+from holdfast.wiring.desk.serving import ConsumerBeside, counted_by, serving_desk
+from holdfast.wiring.desk.work import make_desk, retry_policy, working
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures

@@ -15,7 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast.api.http.errors import with_errors
-from holdfast.metrics import Family, Histogram, Kind, Metric, MetricsRegistry, Sample
+from holdfast.metrics.metric import Family, Histogram, Kind, Metric, Sample
+from holdfast.metrics.registry import MetricsRegistry
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

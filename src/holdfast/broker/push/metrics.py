@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from holdfast import metrics
 from holdfast.broker.push.status import LATENCY_BOUNDS, PushStatus
 from holdfast.clock import NANOSECONDS
-from holdfast.metrics import Family, Histogram, Sample
+from holdfast.metrics import push
+from holdfast.metrics.metric import Family, Histogram, Sample
 
 # Subscriptions with series of their own, by name; each has about 25. All others are counted together as OTHER, which
 # cannot be the path of one.
@@ -19,14 +19,14 @@ OTHER = "other"
 def push_metrics(found: Sequence[PushStatus], now_ns: int) -> list[Family]:
     rows = _bounded(found)
     return [
-        Family(metrics.PUSH_ATTEMPTS, [sample for row in rows for sample in _attempts(row)]),
-        Family(metrics.PUSH_LATENCY, [Sample((row.subscription,), _latency(row)) for row in rows]),
-        Family(metrics.PUSH_IN_FLIGHT, [Sample((row.subscription,), row.in_flight) for row in rows]),
-        Family(metrics.PUSH_WINDOW, [Sample((row.subscription,), row.window) for row in rows]),
-        Family(metrics.PUSH_DUE, [Sample((row.subscription,), row.due) for row in rows]),
-        Family(metrics.PUSH_OLDEST_DUE, [sample for row in rows for sample in _oldest_due(row, now_ns)]),
-        Family(metrics.PUSH_WAITING, [Sample((row.subscription,), row.waiting) for row in rows]),
-        Family(metrics.PUSH_DROPPED, [Sample((row.subscription,), row.dropped) for row in rows]),
+        Family(push.ATTEMPTS, [sample for row in rows for sample in _attempts(row)]),
+        Family(push.LATENCY, [Sample((row.subscription,), _latency(row)) for row in rows]),
+        Family(push.IN_FLIGHT, [Sample((row.subscription,), row.in_flight) for row in rows]),
+        Family(push.WINDOW, [Sample((row.subscription,), row.window) for row in rows]),
+        Family(push.DUE, [Sample((row.subscription,), row.due) for row in rows]),
+        Family(push.OLDEST_DUE, [sample for row in rows for sample in _oldest_due(row, now_ns)]),
+        Family(push.WAITING, [Sample((row.subscription,), row.waiting) for row in rows]),
+        Family(push.DROPPED, [Sample((row.subscription,), row.dropped) for row in rows]),
     ]
 
 

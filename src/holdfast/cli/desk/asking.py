@@ -18,7 +18,7 @@ from holdfast.cli.http import Loads, Pairs, answered, lines, request
 from holdfast.cli.options import config_option, settings_from
 from holdfast.errors import BadInput
 from holdfast.settings import Settings
-from holdfast.wiring.desk import reading_routes
+from holdfast.wiring.desk.serving import reading_routes
 
 Command = Callable[..., None]
 

@@ -18,7 +18,7 @@ from holdfast.deadletter.replay.presentation import shadow_report_to_json
 from holdfast.deadletter.replay.shadow import ShadowReport
 from holdfast.deadletter.selecting import Reading, selection_from_json
 from holdfast.settings import Settings
-from holdfast.wiring.shadow import shadow_report
+from holdfast.wiring.desk.shadow import shadow_report
 
 
 @click.command()

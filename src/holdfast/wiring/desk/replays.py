@@ -21,8 +21,8 @@ from holdfast.deadletter.sending import Sending
 from holdfast.deadletter.store import DeskStore
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
+from holdfast.wiring.desk.mending import sight_of
 from holdfast.wiring.lifetimes import background
-from holdfast.wiring.mending import sight_of
 
 
 @asynccontextmanager

@@ -24,9 +24,9 @@ from holdfast.ingest.manual import Schemas
 from holdfast.model.outcome import Applied, Duplicate, Stale
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
-from holdfast.wiring.desk_work import make_clean_up
-from holdfast.wiring.mending import ingest_routes, mending_routes, sight_of
-from holdfast.wiring.replays import replaying
+from holdfast.wiring.desk.mending import ingest_routes, mending_routes, sight_of
+from holdfast.wiring.desk.replays import replaying
+from holdfast.wiring.desk.work import make_clean_up
 from holdfast.wiring.stores import read_failures
 
 

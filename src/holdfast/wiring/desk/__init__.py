@@ -1,0 +1,1 @@
+"""The desk: what it does by itself, what people can ask of it, and its replays."""
