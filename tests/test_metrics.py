@@ -11,10 +11,11 @@ from types import ModuleType
 import pytest
 
 from holdfast.broker.push import answers
-from holdfast.broker.push.metrics import MOST_SUBSCRIPTIONS, OTHER, push_metrics
+from holdfast.broker.push.metrics import push_metrics
 from holdfast.broker.push.status import LATENCY_BOUNDS, PushStatus
 from holdfast.clock import NANOSECONDS
 from holdfast.metrics import push
+from holdfast.metrics.bounded import MOST_NAMES, OTHER
 from holdfast.metrics.metric import Family, Histogram, Kind, Metric, Sample
 from holdfast.metrics.registry import MetricsRegistry
 from holdfast.metrics.table import METRICS
@@ -49,7 +50,7 @@ def test_no_two_metrics_have_one_name() -> None:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_a_name_follows_prometheus_rules(metric: Metric) -> None:
-    assert re.fullmatch(r"(holdfast|dlq)_[a-z_]+[a-z]", metric.name)
+    assert re.fullmatch(r"(holdfast|dlq|process)_[a-z_]+[a-z]", metric.name)
     assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
     assert ("seconds" in metric.doc) == metric.name.endswith("_seconds")
     assert metric.doc.endswith(".")
@@ -86,7 +87,7 @@ def gauge(value: float = 1, *labels: str) -> Family:
     return Family(push.DUE, [Sample(labels or ("a",), value)])
 
 
-def test_sources_are_asked_at_each_scrape_and_only_then() -> None:
+async def test_sources_are_asked_at_each_scrape_and_only_then() -> None:
     registry = MetricsRegistry()
     asked: list[int] = []
 
@@ -96,17 +97,17 @@ def test_sources_are_asked_at_each_scrape_and_only_then() -> None:
 
     registry.register(source)
     assert asked == []
-    assert registry.collect() == [gauge(1)]
-    assert registry.collect() == [gauge(2)]
+    assert await registry.collect() == [gauge(1)]
+    assert await registry.collect() == [gauge(2)]
 
 
-def test_families_come_once_each_in_the_order_of_the_table() -> None:
+async def test_families_come_once_each_in_the_order_of_the_table() -> None:
     registry = MetricsRegistry()
     window = Family(push.WINDOW, [Sample(("a",), 4)])
     registry.register(lambda: [gauge(1, "a"), window])
     registry.register(lambda: [gauge(2, "b")])
     both = Family(push.DUE, [Sample(("a",), 1), Sample(("b",), 2)])
-    assert registry.collect() == [window, both]
+    assert await registry.collect() == [window, both]
 
 
 @pytest.mark.parametrize(
@@ -118,23 +119,23 @@ def test_families_come_once_each_in_the_order_of_the_table() -> None:
         (Family(push.DUE, [Sample(("a",), Histogram((), [1], 1))]), "holdfast_push_due is a gauge"),
     ],
 )
-def test_only_what_the_table_has_can_be_reported(family: Family, why: str) -> None:
+async def test_only_what_the_table_has_can_be_reported(family: Family, why: str) -> None:
     registry = MetricsRegistry()
     registry.register(lambda: [family])
     with pytest.raises(ValueError, match=why):
-        registry.collect()
+        await registry.collect()
 
 
 # Push.
 
 
-def reported(*found: PushStatus) -> dict[Metric, dict[tuple[str, ...], float | Histogram]]:
+async def reported(*found: PushStatus) -> dict[Metric, dict[tuple[str, ...], float | Histogram]]:
     registry = MetricsRegistry()
     registry.register(lambda: push_metrics(found, NOW_NS))
-    return {metric: dict(samples) for metric, samples in registry.collect()}
+    return {metric: dict(samples) for metric, samples in await registry.collect()}
 
 
-def test_push_reports_every_metric_of_a_subscription() -> None:
+async def test_push_reports_every_metric_of_a_subscription() -> None:
     status = a_status(
         "orders",
         window=8,
@@ -147,7 +148,7 @@ def test_push_reports_every_metric_of_a_subscription() -> None:
         **latencies(0.2, 0.3, 99),
     )
     name = BEFORE + "orders"
-    assert reported(status) == {
+    assert await reported(status) == {
         push.ATTEMPTS: {(name, "acknowledged"): 40, (name, "timeout"): 1},
         push.LATENCY: {(name,): Histogram(LATENCY_BOUNDS, status.latency_buckets, 99.5)},
         push.IN_FLIGHT: {(name,): 3},
@@ -157,7 +158,7 @@ def test_push_reports_every_metric_of_a_subscription() -> None:
         push.WAITING: {(name,): 5},
         push.DROPPED: {(name,): 2},
     }
-    assert set(reported(status)) == PUSH
+    assert set(await reported(status)) == PUSH
 
 
 @pytest.mark.parametrize(
@@ -169,28 +170,30 @@ def test_push_reports_every_metric_of_a_subscription() -> None:
         (1, None, []),  # due, but nobody knows since when: 0 would be a lie
     ],
 )
-def test_the_age_of_what_is_due(due: int, oldest_due_ns: int | None, seconds: list[float]) -> None:
-    found = reported(a_status(due=due, oldest_due_ns=oldest_due_ns))[push.OLDEST_DUE]
+async def test_the_age_of_what_is_due(due: int, oldest_due_ns: int | None, seconds: list[float]) -> None:
+    found = (await reported(a_status(due=due, oldest_due_ns=oldest_due_ns)))[push.OLDEST_DUE]
     assert list(found.values()) == seconds
 
 
-def test_a_deleted_subscription_takes_its_series_with_it() -> None:
+async def test_a_deleted_subscription_takes_its_series_with_it() -> None:
     name = BEFORE + "gone"
     found = [a_status("kept", attempts={"timeout": 1}), a_status("gone", attempts={"timeout": 1})]
     registry = MetricsRegistry()
     registry.register(lambda: push_metrics(found, NOW_NS))
 
-    def reporting() -> set[Metric]:
-        return {family.metric for family in registry.collect() for sample in family.samples if name in sample.labels}
+    async def reporting() -> set[Metric]:
+        return {
+            family.metric for family in await registry.collect() for sample in family.samples if name in sample.labels
+        }
 
-    assert reporting() == PUSH
+    assert await reporting() == PUSH
     del found[1]
-    assert reporting() == set()
+    assert await reporting() == set()
 
 
-def test_subscriptions_beyond_the_bound_are_summed_up() -> None:
+async def test_subscriptions_beyond_the_bound_are_summed_up() -> None:
     """In any order: it is the name that counts."""
-    first = [a_status(f"s{number:04}") for number in range(MOST_SUBSCRIPTIONS)]
+    first = [a_status(f"s{number:04}") for number in range(MOST_NAMES)]
     late = a_status(
         "z1",
         window=1,
@@ -214,7 +217,7 @@ def test_subscriptions_beyond_the_bound_are_summed_up() -> None:
         **latencies(0.2, 99),
     )
     latest = a_status("z3", window=100)
-    found = reported(latest, later, *first, late)
+    found = await reported(latest, later, *first, late)
     rest = {
         metric: {labels: value for labels, value in samples.items() if OTHER in labels}
         for metric, samples in found.items()
@@ -234,7 +237,7 @@ def test_subscriptions_beyond_the_bound_are_summed_up() -> None:
     assert names == [*sorted(status.subscription for status in first), OTHER]
 
 
-def test_as_many_as_may_have_their_own_series_leave_no_others() -> None:
-    found = reported(*[a_status(f"s{number}") for number in range(MOST_SUBSCRIPTIONS)])
-    assert len(found[push.WINDOW]) == MOST_SUBSCRIPTIONS
+async def test_as_many_as_may_have_their_own_series_leave_no_others() -> None:
+    found = await reported(*[a_status(f"s{number}") for number in range(MOST_NAMES)])
+    assert len(found[push.WINDOW]) == MOST_NAMES
     assert (OTHER,) not in found[push.WINDOW]

@@ -143,14 +143,14 @@ def test_the_quick_look_never_lets_a_bad_message_through(data: bytes, attributes
 def test_the_cache_keeps_the_newest_within_its_budget() -> None:
     cache = TailCache(10 * (100 + OVERHEAD_BYTES))
     for sequence in range(1, 31):
-        cache.add(1, [StoredMessage(sequence, 0, b"x" * 100)])
+        cache.add(1, [StoredMessage(sequence, 0, b"x" * 100)], 100)
     assert [message.sequence for message in cache.run(1, 21, 31, 100)] == list(range(21, 31))
     assert cache.run(1, 20, 31, 100) == []
     assert cache.one(1, 20) is None
     assert cache.run(1, 25, 31, 2)[-1].sequence == 26
     cache.forget_topic(1)
     assert cache.run(1, 25, 31, 2) == []
-    cache.add(2, [StoredMessage(1, 0, b"y" * 5000)])  # larger than all: not kept, and no harm done
+    cache.add(2, [StoredMessage(1, 0, b"y" * 5000)], 5000)  # larger than all: not kept, and no harm done
     assert cache.one(2, 1) is None
 
 

@@ -16,7 +16,7 @@ from holdfast.broker.log import Change, MessageLog
 from holdfast.broker.sent import NO_REPLAY_ID, Sent, SentMessages, digest_of
 from holdfast.broker.subscriptions import SubscriptionQueue
 from holdfast.broker.topics import SEQUENCE_BITS, TopicLog, sequence_of
-from holdfast.broker.wire import PubsubMessage, address_suffix
+from holdfast.broker.wire import PubsubMessage
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import FailedPrecondition
 from holdfast.model.fate import Fate
@@ -37,6 +37,14 @@ class AddressedMessages:
         self._memory_ns = round(memory_hours * 3600 * NANOSECONDS)
         self._sent = SentMessages(records)
         self._under_way: dict[bytes, asyncio.Future[None]] = {}  # by digest
+
+    def remind(self, topics: Mapping[int, TopicLog]) -> None:
+        """The topics, by key, of what an earlier process sent to single subscriptions."""
+        for sent in self._sent.by_number():
+            topic_key, first = divmod(sent.first, 1 << SEQUENCE_BITS)
+            topic = topics.get(topic_key)
+            if topic is not None and sent.target_key != topic_key:
+                topic.odd.add(first, first + len(sent.digests) - 1, sent.target_key)
 
     async def publish_to(self, queue: SubscriptionQueue, messages: Sequence[bytes]) -> list[bytes]:
         """`messages` are serialized PubsubMessages. Gives their ids once they are on disk; for one whose REPLAY_ID was
@@ -90,7 +98,7 @@ class AddressedMessages:
 
         try:
             messages = [one.message for one in sending]
-            ids = await target.topic.publish(messages, now_ns, suffix=target.suffix, along=remembered)
+            ids = await target.topic.publish(messages, now_ns, only_for=target.only_for, along=remembered)
             sent = Sent(now_ns, target.key, int(ids[0]), digests)
             self._sent.put(sent)
             if target.queue:
@@ -145,8 +153,8 @@ class _Target:
     queue: SubscriptionQueue | None = None
 
     @property
-    def suffix(self) -> bytes:
-        return address_suffix(self.key) if self.queue else b""
+    def only_for(self) -> int:
+        return self.key if self.queue else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast.broker.filters import compile_filter
 from holdfast.broker.held import NEVER_NS, HeldMessages, Replacement
 from holdfast.broker.log import FailedAttempts, StoredMessage
+from holdfast.broker.open_messages import OpenMessages
 from holdfast.broker.ordering import OrderingKeys
 from holdfast.broker.progress import SettledMessages
 from holdfast.broker.topics import TopicLog
@@ -63,6 +63,7 @@ class Backlog:
         self._is_under_way = is_under_way
         self._accepts: Accepts | None = compile_filter(config.filter) if config.filter else None
         self._keys = OrderingKeys() if config.ordered else None
+        self._open = OpenMessages(key, topic, settled, self._is_mine if self._accepts else None)
         self._retention_ns = 0
         self.configure(config)
         # Not yet looked at: everything from _cursor on, of which _page is read already.
@@ -105,6 +106,22 @@ class Backlog:
         known = [*due, first_new.publish_time_ns] if first_new is not None else due
         return Outlook(new + len(due), min(known, default=None), len(times) - len(due), min(times, default=None))
 
+    # For who watches.
+
+    async def look_ahead(self) -> None:
+        """So that `open_count` and `first_open` know, where there is a filter."""
+        await self._open.look_ahead(self._cursor)
+
+    def open_count(self) -> int | None:
+        """How many messages are not settled, those under way included. None where it is not known."""
+        return self._open.count(self._cursor)
+
+    def first_open(self) -> int | None:
+        """The first of them, where there is one and it is known."""
+        return self._open.first(self._cursor)
+
+    # Delivering.
+
     async def next(self, *, new_first: bool = False) -> StoredMessage | None:
         """Whatever was due first; a new message counts from its publish time and goes before a retry of that time, or
         before all of them."""
@@ -131,7 +148,7 @@ class Backlog:
         """The usual case, quickly: new messages that have been read already, when there is nothing to choose. Empty
         when there might be; `next` then looks at each message."""
         page = self._page
-        if not page or self._accepts or self._keys or self.settled.knows_from(page[0].sequence):
+        if not page or self._keys or self.settled.knows_from(page[0].sequence):
             return []
         if self._first_due() is not None:
             return []
@@ -164,14 +181,14 @@ class Backlog:
 
     async def _read_page(self) -> None:
         messages, end = await self._topic.read(self._cursor, PAGE_MESSAGES, PAGE_BYTES)
-        mine = [message for message in messages if is_for(message.body, self._key)]
+        mine = [message for message in messages if self._is_mine(message)]
         if len(mine) != end - self._cursor:
             self._settle_gaps(mine, end)
         self._page.extend(mine)
         self._cursor = end
 
     def _settle_gaps(self, messages: Sequence[StoredMessage], end: int) -> None:
-        """What was never committed, was trimmed, or is for another subscription alone."""
+        """What was never committed, was trimmed, is for another subscription alone, or does not pass the filter."""
         expected = self._cursor
         for message in messages:
             if message.sequence > expected:
@@ -185,19 +202,21 @@ class Backlog:
         sequence = message.sequence
         if sequence in self.settled or self._is_too_old(message) or self.held.came_before(sequence):
             return False
-        if self._accepts is None and self._keys is None:
+        if self._keys is None:
             return sequence not in self.settled.failed
-        parsed = PubsubMessage.FromString(message.body)
-        if not self._lets_through(message, parsed):
-            self.settle(sequence, sequence)
-            return False
-        first = self._keys is None or not parsed.ordering_key or self._keys.admit(parsed.ordering_key, sequence)
+        key = PubsubMessage.FromString(message.body).ordering_key
+        first = not key or self._keys.admit(key, sequence)
         # A failed one has just become the head of its key, and comes when it is due.
         return first and sequence not in self.settled.failed
 
-    def _lets_through(self, message: StoredMessage, parsed: Any) -> bool:
+    def _is_mine(self, message: StoredMessage) -> bool:
         """Who addressed a message to this subscription meant it, whatever its filter is for."""
-        return self._accepts is None or is_addressed(message.body) or self._accepts(parsed.attributes)
+        body = message.body
+        if not is_for(body, self._key):
+            return False
+        if self._accepts is None or is_addressed(body):
+            return True
+        return self._accepts(PubsubMessage.FromString(body).attributes)
 
     async def _read_again(self, sequence: int) -> StoredMessage | None:
         """None when it need not be delivered any more. Once it is leased or settled the heap forgets it."""

@@ -27,6 +27,7 @@ class SettledMessages:
         self.floor = progress.floor
         self._firsts = sorted(progress.acked)
         self._last_of = dict(progress.acked)
+        self._in_ranges = sum(last - first + 1 for first, last in progress.acked.items())
         self.failed = {sequence: failed for sequence, failed in progress.failed.items() if sequence not in self}
         self._highest_failed = max(self.failed, default=-1)
         self._saved_floor = progress.floor
@@ -43,6 +44,26 @@ class SettledMessages:
         if self._firsts and self._last_of[self._firsts[-1]] >= sequence:
             return True
         return self._highest_failed >= sequence
+
+    def open_below(self, end: int) -> int:
+        """How many are not settled. Nothing at or above `end` is."""
+        return end - self.floor - self._in_ranges
+
+    def first_open(self, sequence: int) -> int:
+        """The lowest at or after `sequence` that is not settled."""
+        sequence = max(sequence, self.floor)
+        at = bisect.bisect_right(self._firsts, sequence) - 1
+        return max(sequence, self._last_of[self._firsts[at]] + 1) if at >= 0 else sequence
+
+    def settled_between(self, first: int, last: int) -> int:
+        """How many of first..last, which all lie at or above the floor."""
+        at = max(bisect.bisect_right(self._firsts, first) - 1, 0)
+        count = 0
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            start = self._firsts[at]
+            count += max(min(self._last_of[start], last) - max(start, first) + 1, 0)
+            at += 1
+        return count
 
     def known_from(self, sequence: int) -> int:
         """How many at or after `sequence` are settled or have failed."""
@@ -123,6 +144,7 @@ class SettledMessages:
         if at >= 0 and self._last_of[self._firsts[at]] >= first - 1:
             first = self._firsts[at]
             last = max(last, self._last_of[first])
+            self._in_ranges -= self._last_of[first] - first + 1
         else:
             at += 1
             self._firsts.insert(at, first)
@@ -130,12 +152,13 @@ class SettledMessages:
             last = max(last, self._last_of[self._firsts[at + 1]])
             self._drop_range(at + 1)
         self._last_of[first] = last
+        self._in_ranges += last - first + 1
         self._unsaved.put[first] = last
         self._unsaved.gone.discard(first)
 
     def _drop_range(self, at: int) -> None:
         first = self._firsts.pop(at)
-        del self._last_of[first]
+        self._in_ranges -= self._last_of.pop(first) - first + 1
         self._unsaved.put.pop(first, None)
         self._unsaved.gone.add(first)
 

@@ -76,6 +76,9 @@ class SentMessages:
             if digest != NO_REPLAY_ID:
                 self._by_digest[digest] = number
 
+    def by_number(self) -> list[Sent]:
+        return sorted(self._by_age, key=lambda sent: sent.first)
+
     def of(self, number: int) -> Sent | None:
         return self._by_number.get(number)
 

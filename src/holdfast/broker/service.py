@@ -147,6 +147,7 @@ class Broker:
                 self._orphans[stored.key] = topic
             else:
                 self._topics[stored.topic.name] = topic
+        self._addressed.remind(by_key)
         replacements = replacements_by_subscription(contents.records)
         for found in contents.subscriptions:
             mine = replacements.get(found.key, ())
@@ -195,6 +196,10 @@ class Broker:
 
     def get_topic(self, name: str) -> Topic:
         return self._topic(name).topic
+
+    @property
+    def topics(self) -> Sequence[TopicLog]:
+        return list(self._topics.values())
 
     def list_topics(self, project: str) -> list[Topic]:
         check_project("project", project)

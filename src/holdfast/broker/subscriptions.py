@@ -21,6 +21,7 @@ from functools import partial
 from holdfast.backoff import backoff_seconds
 from holdfast.broker.backlog import Backlog, Outlook
 from holdfast.broker.breaker import Breaker, Pause
+from holdfast.broker.counts import DeliveryCounts
 from holdfast.broker.held import HeldMessage, Replacement, holds
 from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
 from holdfast.broker.log import Change, MessageLog, Progress, Reset, StoredMessage
@@ -66,6 +67,7 @@ class SubscriptionQueue:
         self.config = config
         self.topic = topic
         self.changed = Signal()
+        self.counts = DeliveryCounts()
         self.deleted = False
         self.last_used_ns = clock.now_ns()
         self._log = log
@@ -117,6 +119,23 @@ class SubscriptionQueue:
         """Why nothing is delivered, where that is so."""
         return self._breaker.pause
 
+    @property
+    def outstanding(self) -> int:
+        return len(self._leases)
+
+    async def look_ahead(self) -> None:
+        """So that `open_count` and `first_open` know, where there is a filter."""
+        if not self.config.detached:
+            await self._backlog.look_ahead()
+
+    def open_count(self) -> int | None:
+        """How many messages are not settled, those under way included. None where it is not known."""
+        return 0 if self.config.detached else self._backlog.open_count()
+
+    def first_open(self) -> int | None:
+        """The first of them, where there is one and it is known."""
+        return None if self.config.detached else self._backlog.first_open()
+
     def outlook(self) -> Outlook:
         return Outlook(0, None, 0, None) if self.config.detached else self._backlog.outlook()
 
@@ -147,6 +166,7 @@ class SubscriptionQueue:
             self.give_back(taken)
             raise
         if taken:
+            self.counts.delivered += len(taken)
             self._look_at_leases(deadline_ns)
         self._arm_for_waiting()  # also when nothing was: what was due may have expired, and others wait behind it
         return taken
@@ -184,7 +204,7 @@ class SubscriptionQueue:
 
     def ack_later(self, ack_ids: Sequence[str]) -> None:
         """For callers that do not wait for the disk. Not for exactly-once delivery, which promises that."""
-        self._settle(self._sequences_of(ack_ids))
+        self.counts.acked += self._settle(self._sequences_of(ack_ids))
         self._save_later()
 
     def ack(self, ack_ids: Sequence[str]) -> tuple[list[str], asyncio.Future[None]]:
@@ -200,7 +220,7 @@ class SubscriptionQueue:
             stale = [ack_id for ack_id in ack_ids if ack_id not in good]
             self._unsaved_acks |= good
             sequences = self._sequences_of([ack_id for ack_id in ack_ids if ack_id in good])
-        self._settle(sequences)
+        self.counts.acked += self._settle(sequences)
         return stale, self._save()
 
     def _may_still_ack(self, ack_id: str, now_ns: int) -> bool:
@@ -238,6 +258,10 @@ class SubscriptionQueue:
         """Counts the attempt and decides: again later, or the dead-letter topic."""
         if not self.holds(lease):
             return
+        if failure is LEASE_RAN_OUT:
+            self.counts.expired += 1
+        else:
+            self.counts.nacked += 1
         self._tell_breaker(lease, failure)
         self._end_lease(lease)
         policy = self.config.dead_letter
@@ -263,12 +287,14 @@ class SubscriptionQueue:
     def put_off(self, lease: Lease, failure: Failure) -> None:
         """Counts the attempt, and never gives up: whatever happened, it was not the subscriber's doing."""
         if self.holds(lease):
+            self.counts.nacked += 1
             self._end_lease(lease)
             self._try_again_later(lease, failure)
 
     def drop(self, lease: Lease, failure: Failure) -> None:
         """It counts as failed, and does not come again."""
         if self.holds(lease):
+            self.counts.nacked += 1
             self._tell_breaker(lease, failure)
             self._end_lease(lease)
             self._settle([lease.sequence])
@@ -298,6 +324,7 @@ class SubscriptionQueue:
             self._leaving.discard(lease.sequence)
             self._try_again_later(lease, failure)
             return
+        self.counts.dead_lettered += 1
         self._leaving.discard(lease.sequence)
         if self._holds_key_of(lease):
             self._backlog.held.hold(lease.sequence, lease.attempt)
@@ -327,10 +354,11 @@ class SubscriptionQueue:
         del self._by_ack_id[lease.ack_id]
         lease.holder.released(lease)
 
-    def _settle(self, sequences: Sequence[int]) -> None:
-        """Runs of consecutive messages, which is what acks mostly are, are settled as one."""
+    def _settle(self, sequences: Sequence[int]) -> int:
+        """Runs of consecutive messages, which is what acks mostly are, are settled as one. Gives how many were not
+        settled before."""
         first = last = -1
-        acked, was_probe = 0, False
+        acked, late, was_probe = 0, 0, False
         for sequence in sequences:
             if sequence in self._leaving:  # on its way to the dead-letter topic: too late
                 continue
@@ -338,6 +366,8 @@ class SubscriptionQueue:
                 acked += 1
                 was_probe = was_probe or lease is self._breaker.probe
                 self._end_lease(lease)
+            elif not first <= sequence <= last and sequence not in self.settled:
+                late += 1
             if sequence == last + 1:
                 last = sequence
                 continue
@@ -351,6 +381,7 @@ class SubscriptionQueue:
             self.changed.fire()
         if self._armed_ns is None:  # the one that was due may be among them, and others wait behind it
             self._arm_for_waiting()
+        return acked + late
 
     def _sequences_of(self, ack_ids: Sequence[str]) -> list[int]:
         """Raises BadInput, before anything is changed, when one of them is none of ours."""

@@ -38,9 +38,10 @@ class TailCache:
         self._topics: dict[int, _Topic] = {}
         self._added: deque[tuple[_Topic, int]] = deque()  # of all topics, oldest first, with their sizes
 
-    def add(self, topic_key: int, messages: Sequence[StoredMessage]) -> None:
-        """What was published together: consecutive sequences, above all that the topic had before."""
-        size = sum([len(message.body) for message in messages]) + OVERHEAD_BYTES * len(messages)
+    def add(self, topic_key: int, messages: Sequence[StoredMessage], body_bytes: int) -> None:
+        """What was published together: consecutive sequences, above all that the topic had before. `body_bytes` is the
+        size of all their bodies."""
+        size = body_bytes + OVERHEAD_BYTES * len(messages)
         if not messages or size > self._budget:
             return
         topic = self._topics.setdefault(topic_key, _Topic())

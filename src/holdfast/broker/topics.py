@@ -11,8 +11,9 @@ from functools import partial
 from itertools import repeat
 
 from holdfast.broker.log import Append, Change, MessageLog, StoredMessage
+from holdfast.broker.odd_messages import NOBODY, OddMessages
 from holdfast.broker.tail_cache import TailCache
-from holdfast.broker.wire import stored_bodies
+from holdfast.broker.wire import address_suffix, stored_bodies
 from holdfast.errors import NotFound, StorageUnavailable
 from holdfast.model.resources import Topic
 
@@ -52,6 +53,9 @@ class TopicLog:
         self.key = key
         self.topic = topic
         self.deleted = False
+        self.odd = OddMessages()
+        self.published = 0  # since the process started
+        self.published_bytes = 0
         self.listeners: list[Callable[[], None]] = []  # called when new messages can be read
         # Below this sequence every publish has been decided: the message is readable, or it never will be.
         self.visible_end = next_sequence
@@ -62,11 +66,11 @@ class TopicLog:
         self._cache = cache
 
     async def publish(
-        self, messages: Sequence[bytes], now_ns: int, *, suffix: bytes = b"", along: Along | None = None
+        self, messages: Sequence[bytes], now_ns: int, *, only_for: int = 0, along: Along | None = None
     ) -> list[bytes]:
         """`messages` are serialized PubsubMessages. Gives their ids once all of them are on disk; they become
-        deliverable at that moment. `suffix` is put behind each stored body. What `along` makes of their numbers is
-        committed with the messages."""
+        deliverable at that moment, to the subscription with the key `only_for` alone where there is one. What `along`
+        makes of their numbers is committed with the messages."""
         first = self._next_sequence
         self._next_sequence = end = first + len(messages)
         mine = _Publishing(end)
@@ -74,31 +78,49 @@ class TopicLog:
         numbers = range(message_number(self.key, first), message_number(self.key, end))
         ids = [b"%d" % number for number in numbers]
         bodies = stored_bodies(messages, ids, now_ns)
-        if suffix:
+        if only_for:
+            suffix = address_suffix(only_for)
             bodies = [body + suffix for body in bodies]
         stored = list(map(_AS_STORED, zip(range(first, end), repeat(now_ns), bodies, strict=False)))
         try:
             await self._log.commit([Append(self.key, stored), *(along(numbers) if along else ())])
         except asyncio.CancelledError:
-            self._spawn(self._finish_undecided(mine))
+            self._spawn(self._finish_undecided(mine, stored, only_for))
             raise
         except StorageUnavailable:
-            self._finish(mine)
+            self._finish_unused(mine, first)
             if self.deleted:
                 raise NotFound(f"topic {self.topic.name} was deleted") from None
             raise
         except BaseException:
-            self._finish(mine)  # the sequences stay unused, and what comes after must not wait for them
+            self._finish_unused(mine, first)
             raise
-        self._cache.add(self.key, stored)
+        body_bytes = sum(map(len, bodies))
+        self._cache.add(self.key, stored, body_bytes)
+        self._count(stored, body_bytes, only_for)
         self._finish(mine)
         return ids
 
-    async def _finish_undecided(self, mine: _Publishing) -> None:
+    def _count(self, stored: Sequence[StoredMessage], body_bytes: int, only_for: int) -> None:
+        self.published += len(stored)
+        self.published_bytes += body_bytes
+        if only_for:
+            self.odd.add(stored[0].sequence, stored[-1].sequence, only_for)
+
+    def _finish_unused(self, mine: _Publishing, first: int) -> None:
+        """The sequences stay without messages, and what comes after must not wait for them."""
+        self.odd.add(first, mine.end - 1, NOBODY)
+        self._finish(mine)
+
+    async def _finish_undecided(self, mine: _Publishing, stored: Sequence[StoredMessage], only_for: int) -> None:
         """The publisher went away before its commit was decided. Commits keep their order: once a later one is
         through, the message is in the log or never will be."""
         with contextlib.suppress(StorageUnavailable):
             await self._log.commit([])
+            if await self._log.read_one(self.key, stored[0].sequence) is None:
+                self.odd.add(stored[0].sequence, mine.end - 1, NOBODY)
+            else:
+                self._count(stored, sum(len(message.body) for message in stored), only_for)
         self._finish(mine)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

@@ -20,7 +20,7 @@ NACKED = Metric(
     "holdfast_broker_nacked_total",
     Kind.COUNTER,
     _SUBSCRIPTION,
-    "Deliveries that were given back or refused: nacks, and answers of push endpoints that are no success.",
+    "Deliveries that failed: nacks, and push requests that ended without success.",
 )
 EXPIRED = Metric(
     "holdfast_broker_expired_total", Kind.COUNTER, _SUBSCRIPTION, "Deliveries whose ack deadline has passed."

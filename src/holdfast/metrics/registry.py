@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast.metrics.metric import Family, Histogram, Kind, Metric, Sample
 from holdfast.metrics.table import METRICS
 
-Source = Callable[[], Iterable[Family]]
+log = logging.getLogger("holdfast.metrics")
+
+# One that has to ask somebody for its values is a coroutine function.
+Source = Callable[[], Iterable[Family] | Awaitable[Iterable[Family]]]
+
+# Longest wait for one source: a part that hangs must not hide how the others do. Prometheus waits 10 seconds.
+LONGEST_WAIT_SECONDS = 3.0
 
 
 class MetricsRegistry:
@@ -19,14 +27,25 @@ class MetricsRegistry:
     def register(self, source: Source) -> None:
         self._sources.append(source)
 
-    def collect(self) -> list[Family]:
-        """The values of now, in the order of the table. ValueError for what the table does not have."""
+    async def collect(self) -> list[Family]:
+        """The values of now, in the order of the table. What a source that fails or hangs would have told is left out.
+        ValueError for what the table does not have."""
         found: dict[Metric, list[Sample]] = {}
-        for source in self._sources:
-            for family in source():
+        for families in await asyncio.gather(*map(_asked, self._sources)):
+            for family in families:
                 _check(family)
                 found.setdefault(family.metric, []).extend(family.samples)
         return [Family(metric, found[metric]) for metric in METRICS if metric in found]
+
+
+async def _asked(source: Source) -> Iterable[Family]:
+    try:
+        async with asyncio.timeout(LONGEST_WAIT_SECONDS):
+            found = source()
+            return await found if isinstance(found, Awaitable) else found
+    except Exception as error:  # noqa: BLE001 - whatever it is, the other sources are told all the same
+        log.warning("metrics are not complete", extra={"fields": {"error": str(error) or type(error).__name__}})
+        return []
 
 
 def _check(family: Family) -> None:

@@ -11,11 +11,11 @@ from starlette.routing import Route
 
 from holdfast.api.http import deliveries as deliveries_api
 from holdfast.api.http import held as held_api
-from holdfast.api.http import metrics as metrics_api
 from holdfast.api.http import openid
 from holdfast.api.http import pauses as pauses_api
 from holdfast.api.http import push_status as push_status_api
 from holdfast.api.pubsub_server import PubsubServer
+from holdfast.broker.metrics import BrokerMetrics
 from holdfast.broker.push.delivery import PushDelivery
 from holdfast.broker.push.metrics import push_metrics
 from holdfast.broker.push.tokens import PushTokens
@@ -42,9 +42,15 @@ class BrokerPart:
 
 @asynccontextmanager
 async def running_broker_part(
-    settings: Settings, clock: Clock, guard: AddressGuard, ports: Sequence[socket.socket]
+    settings: Settings,
+    clock: Clock,
+    guard: AddressGuard,
+    ports: Sequence[socket.socket],
+    metrics: MetricsRegistry,
+    more_routes: Sequence[Route] = (),
 ) -> AsyncIterator[BrokerPart]:
-    """`ports` listen already: one for everything, perhaps a second for gRPC alone. Push is not started yet."""
+    """`ports` listen already: one for everything, perhaps a second for gRPC alone. `more_routes` are for them only.
+    Push is not started yet."""
     async with AsyncExitStack() as stack:
         log = await entered(stack, await open_log(settings))
         # In memory the log is its own cache.
@@ -57,16 +63,15 @@ async def running_broker_part(
         client = await entered(stack, OutgoingClient(guard, ca_file=settings.push.ca_file))
         tokens = PushTokens(broker.signing_keys, issuer, clock)
         push = PushDelivery(broker, client, tokens, issuer, settings.push, clock, strict=settings.broker.strict)
-        registry = MetricsRegistry()
-        registry.register(lambda: push_metrics(push.status(), clock.now_ns()))
+        metrics.register((await entered(stack, BrokerMetrics(broker, clock))).collect)
+        metrics.register(lambda: push_metrics(push.status(), clock.now_ns()))
         routes = [
             *push_status_api.routes(push.status, clock),
             *deliveries_api.routes(broker),
             *held_api.routes(broker),
             *pauses_api.routes(broker, clock),
-            *metrics_api.routes(registry),
         ]
-        own_routes = [*routes, *openid.routes(broker.signing_keys, lambda: issuer)]
+        own_routes = [*routes, *more_routes, *openid.routes(broker.signing_keys, lambda: issuer)]
         server = PubsubServer(broker, extra_routes=own_routes)
         await server.serve(*ports)
         stack.push_async_callback(server.stop)

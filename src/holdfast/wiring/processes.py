@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from holdfast.api.http import metrics as metrics_api
 from holdfast.api.http import push_endpoint
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
@@ -34,6 +35,7 @@ from holdfast.wiring.consumer import (
 from holdfast.wiring.desk.serving import ConsumerBeside, counted_by, serving_desk
 from holdfast.wiring.desk.work import make_desk, retry_policy, working
 from holdfast.wiring.lifetimes import background, entered, serving
+from holdfast.wiring.metrics import process_registry
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
 
@@ -60,7 +62,11 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         failures = await entered(stack, await open_failures(settings))
         own_consumer = (reachable(listener.getsockname()[0]), http_port, push_endpoint.PATH)
         guard = address_guard(settings, settings.broker.host, [own_consumer])
-        part = await stack.enter_async_context(running_broker_part(settings, clock, guard, broker_ports))
+        metrics = process_registry("up")
+        shared = metrics_api.routes(metrics)
+        part = await stack.enter_async_context(
+            running_broker_part(settings, clock, guard, broker_ports, metrics, shared)
+        )
         transport = LocalTransport(part.broker)
         endpoint = push_url(settings, http_port)
         token = None if settings.consumer_auth.push == "off" else push_token(settings)
@@ -79,7 +85,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         desk_routes = await stack.enter_async_context(
             serving_desk(failures, transport, LocalSchemas(part.broker), clock, settings, beside)
         )
-        routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes]
+        routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes, *shared]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
@@ -93,7 +99,11 @@ async def running_broker(settings: Settings) -> AsyncIterator[Running]:
     async with AsyncExitStack() as stack:
         ports = take_broker_ports(stack, settings)
         guard = address_guard(settings, settings.broker.host)
-        part = await stack.enter_async_context(running_broker_part(settings, SystemClock(), guard, ports))
+        metrics = process_registry("broker")
+        routes = metrics_api.routes(metrics)
+        part = await stack.enter_async_context(
+            running_broker_part(settings, SystemClock(), guard, ports, metrics, routes)
+        )
         await stack.enter_async_context(pushing(part.push))
         yield Running(broker_port=part.port)
 

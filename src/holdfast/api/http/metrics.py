@@ -29,7 +29,7 @@ def routes(registry: MetricsRegistry) -> list[Route]:
     async def metrics(request: Request) -> Response:
         as_open_metrics = _wants_open_metrics(",".join(request.headers.getlist("accept")))
         pieces: list[str] = []
-        for piece in _written(registry.collect(), as_open_metrics):
+        for piece in _written(await registry.collect(), as_open_metrics):
             pieces.append(piece)
             await asyncio.sleep(0)
         content_type = OPEN_METRICS if as_open_metrics else TEXT

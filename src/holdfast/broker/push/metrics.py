@@ -8,16 +8,12 @@ from collections.abc import Sequence
 from holdfast.broker.push.status import LATENCY_BOUNDS, PushStatus
 from holdfast.clock import NANOSECONDS
 from holdfast.metrics import push
+from holdfast.metrics.bounded import OTHER, bounded
 from holdfast.metrics.metric import Family, Histogram, Sample
-
-# Subscriptions with series of their own, by name; each has about 25. All others are counted together as OTHER, which
-# cannot be the path of one.
-MOST_SUBSCRIPTIONS = 1000
-OTHER = "other"
 
 
 def push_metrics(found: Sequence[PushStatus], now_ns: int) -> list[Family]:
-    rows = _bounded(found)
+    rows = [row for _, row in bounded({row.subscription: row for row in found}, _together)]
     return [
         Family(push.ATTEMPTS, [sample for row in rows for sample in _attempts(row)]),
         Family(push.LATENCY, [Sample((row.subscription,), _latency(row)) for row in rows]),
@@ -43,12 +39,6 @@ def _oldest_due(row: PushStatus, now_ns: int) -> list[Sample]:
     if row.oldest_due_ns is not None:
         return [Sample((row.subscription,), max(now_ns - row.oldest_due_ns, 0) / NANOSECONDS)]
     return [] if row.due else [Sample((row.subscription,), 0)]
-
-
-def _bounded(found: Sequence[PushStatus]) -> list[PushStatus]:
-    rows = sorted(found, key=lambda row: row.subscription)
-    own, rest = rows[:MOST_SUBSCRIPTIONS], rows[MOST_SUBSCRIPTIONS:]
-    return [*own, _together(rest)] if rest else own
 
 
 def _together(rows: Sequence[PushStatus]) -> PushStatus:
