@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from starlette.applications import Starlette
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.api.http import push_endpoint
+from holdfast.api.http import metrics, push_endpoint
 from holdfast.api.http.app import make_app
 from holdfast.api.http.errors import error_body
 from holdfast.clock import SystemClock
@@ -25,12 +25,13 @@ from holdfast.consumer.app import Consumer
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings, load_settings
 from holdfast.wiring.consumer import consuming, make_consumer
+from holdfast.wiring.metrics import process_registry
 
 log = logging.getLogger("holdfast.consumer")
 
 
 class PushApp:
-    """Serves POST /pubsub/push, /healthz and /readyz. Without a consumer of yours it is the built-in materializer;
+    """Serves POST /pubsub/push, /metrics, /healthz and /readyz. Without a consumer of yours it is the materializer;
     without settings they are read as `holdfast consume` reads them.
 
     It starts (opens its store) with the lifespan of the app that it is mounted into, or else at the first request.
@@ -82,6 +83,8 @@ class PushApp:
         clock = SystemClock()
         settings = self._settings or load_settings()
         app = make_consumer(settings, clock, self._consumer)
-        part = await self._running.enter_async_context(consuming(settings, app, clock))
+        registry = process_registry("consume")
+        part = await self._running.enter_async_context(consuming(settings, app, clock, registry))
         # Documents and outcomes are not for everybody who can reach the host app.
-        return make_app(push_endpoint.routes(part.pipeline, part.auth), part.checks)
+        routes = [*push_endpoint.routes(part.pipeline, part.auth), *metrics.routes(registry)]
+        return make_app(routes, part.checks)

@@ -7,13 +7,14 @@ neighbours: the batch is split until it is alone.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.backoff import backoff_seconds
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.consumer.documents import DocumentStore, Result, Write
+from holdfast.consumer.error_kinds import TRANSIENT, kind_of_store_error
 from holdfast.errors import Misconfigured, StorageUnavailable
 from holdfast.settings import ConsumerSettings
 
@@ -31,6 +32,7 @@ class _Waiting:
 class Coalescer:
     def __init__(self, store: DocumentStore, clock: Clock, settings: ConsumerSettings) -> None:
         self.retries = 0  # of transactions, since the start of the process
+        self.errors: Counter[str] = Counter()  # of the store, by kind
         self.transactions = 0  # under way
         self.in_transactions = 0  # writes in them
         self._store = store
@@ -89,11 +91,16 @@ class Coalescer:
     async def _apply(self, batch: Sequence[_Waiting]) -> None:
         try:
             results = await self._with_retries([waiting.write for waiting in batch])
-        except (StorageUnavailable, Misconfigured) as error:  # it is not about any one of them
+        except StorageUnavailable as error:  # counted at each attempt
+            _fail(batch, error)
+            return
+        except Misconfigured as error:  # as above it is not about any one of them
+            self.errors[kind_of_store_error(error)] += 1
             _fail(batch, error)
             return
         except Exception as error:  # noqa: BLE001 - each sender is told, and classifies it
             if len(batch) == 1:
+                self.errors[kind_of_store_error(error)] += 1
                 _fail(batch, error)
                 return
         except BaseException:  # stopping: nobody is told that it was done, so it comes again
@@ -117,6 +124,7 @@ class Coalescer:
             try:
                 return await self._store.apply(writes)
             except StorageUnavailable:
+                self.errors[TRANSIENT] += 1
                 pause = backoff_seconds(
                     settings.retry_initial_backoff_seconds, settings.retry_max_backoff_seconds, attempt
                 )

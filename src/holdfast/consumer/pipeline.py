@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 from holdfast.clock import NANOSECONDS, Clock
@@ -17,7 +19,9 @@ from holdfast.consumer.app import Consumer, Route
 from holdfast.consumer.changes import Change, Count, Upsert
 from holdfast.consumer.classify import classify
 from holdfast.consumer.coalescer import Coalescer
+from holdfast.consumer.counts import ConsumerCounts
 from holdfast.consumer.documents import DocumentStore, Mark, Result, Write
+from holdfast.consumer.error_kinds import kind_of
 from holdfast.consumer.event import Event
 from holdfast.consumer.failure_sink import FailedDelivery, FailureSink
 from holdfast.consumer.fields import json_fields
@@ -52,6 +56,7 @@ class Pipeline:
         hide: Hide | None = None,
     ) -> None:
         self.recent = RecentOutcomes()
+        self.counts = ConsumerCounts(app.topics)
         self._store = store
         self._failures = failures
         self._clock = clock
@@ -66,7 +71,7 @@ class Pipeline:
         self._handling = 0
 
     async def handle(self, delivery: Delivery, way: Way) -> Settlement:
-        trail = Trail()
+        trail, started = Trail(), perf_counter()
         # Whoever pulls takes no more than fits. To turn a pulled one away would cost it an attempt.
         if way is Way.PUSH and self.waiting >= self._settings.queue_size + self._idle:
             outcome: Outcome = Retry(BACKPRESSURE, overloaded=True)
@@ -76,6 +81,7 @@ class Pipeline:
                 outcome = await self._outcome(delivery, trail)
             finally:
                 self._in_house -= 1
+        self.counts.took(trail.topic, perf_counter() - started)
         settlement = await self._settle(delivery, trail, self._hidden(delivery.message, outcome), way)
         self._note(delivery, trail, settlement, way)
         return settlement
@@ -97,6 +103,20 @@ class Pipeline:
     def waiting(self) -> int:
         """Messages that were taken in and wait for a handler or a transaction."""
         return max(0, self._in_house - self._handling - self._coalescer.in_transactions)
+
+    @property
+    def in_hands(self) -> int:
+        """Messages that were taken in and have no outcome yet."""
+        return self._in_house
+
+    @property
+    def store_retries(self) -> int:
+        return self._coalescer.retries
+
+    @property
+    def errors(self) -> Mapping[str, int]:
+        """Of the store and of what handlers call, by kind."""
+        return Counter(self._coalescer.errors) + self.counts.handler_errors
 
     @property
     def _idle(self) -> int:
@@ -153,6 +173,8 @@ class Pipeline:
 
     def _failed(self, error: BaseException, trail: Trail) -> Poisoned | Retry:
         verdict = classify(error)
+        if not trail.in_store and (kind := kind_of(verdict)):  # else the store's own errors are counted already
+            self.counts.handler_errors[kind] += 1
         trail.error = error
         trail.classified = verdict.classified
         return dataclasses.replace(verdict.outcome, by_store=trail.in_store)
@@ -182,6 +204,7 @@ class Pipeline:
     def _note(self, delivery: Delivery, trail: Trail, settlement: Settlement, way: Way) -> None:
         """One log line and one count per delivery. The payload goes into neither."""
         outcome = settlement.outcome
+        self.counts.ended(trail.topic, outcome.name)
         self.recent.add(
             outcome,
             RecentOutcome(

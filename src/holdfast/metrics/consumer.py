@@ -33,5 +33,5 @@ STORE_ERRORS = Metric(
     "holdfast_consumer_store_errors_total",
     Kind.COUNTER,
     ("kind",),
-    "Errors of the store and of what handlers call, by kind: transient, permission or other.",
+    "Errors of the store and of what handlers call, by kind: transient, permission (an operator must act) or other.",
 )

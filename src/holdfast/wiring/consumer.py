@@ -24,6 +24,7 @@ from holdfast.consumer.documents import DocumentStore
 from holdfast.consumer.failure_sink import FailureSink
 from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.materializer import materializer
+from holdfast.consumer.metrics import consumer_metrics
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.push_auth import PushAuth
 from holdfast.consumer.transport import Transport
@@ -31,6 +32,7 @@ from holdfast.deadletter.capture import DirectCapture
 from holdfast.deadletter.intake import Intake
 from holdfast.deadletter.redaction import redaction_from
 from holdfast.errors import SettingError
+from holdfast.metrics.registry import MetricsRegistry
 from holdfast.model.names import short_id, topic_path
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
@@ -55,25 +57,34 @@ class ConsumerPart:
 
 
 @asynccontextmanager
-async def consuming(settings: Settings, app: Consumer, clock: Clock) -> AsyncIterator[ConsumerPart]:
+async def consuming(
+    settings: Settings, app: Consumer, clock: Clock, metrics: MetricsRegistry
+) -> AsyncIterator[ConsumerPart]:
     """A consumer that can be pushed to by HTTP, once somebody serves its routes."""
     async with AsyncExitStack() as stack:
         auth = await remote_auth(stack, settings, clock)
         documents = await entered(stack, await open_documents(settings))
         transport = await entered(stack, _Connection(settings.general.emulator_host))
         sink = await _own_failure_sink(stack, settings, clock, transport)
-        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink))
+        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         routes = consumer_routes(pipeline, documents, auth)
         yield ConsumerPart(pipeline, auth, routes, {"documents": documents.collections}, transport.get)
 
 
 def make_pipeline(
-    settings: Settings, clock: Clock, app: Consumer, documents: DocumentStore, sink: FailureSink
+    settings: Settings,
+    clock: Clock,
+    app: Consumer,
+    documents: DocumentStore,
+    sink: FailureSink,
+    metrics: MetricsRegistry,
 ) -> Pipeline:
     redaction = redaction_from(settings.desk)
     hide = redaction.of_message if redaction else None
-    return Pipeline(app, documents, sink, clock, settings.consumer, topics_by_subscription(settings), hide)
+    pipeline = Pipeline(app, documents, sink, clock, settings.consumer, topics_by_subscription(settings), hide)
+    metrics.register(lambda: consumer_metrics(pipeline))
+    return pipeline
 
 
 def consumer_routes(pipeline: Pipeline, documents: DocumentStore, auth: PushAuth | None) -> list[Route]:

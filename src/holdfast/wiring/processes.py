@@ -77,7 +77,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
             await _point_push_here(part.broker, topology, settings.http.host)
         desk = await make_desk(settings, clock, policy, failures, transport)
         sink = desk_failure_sink(settings, clock, transport, desk.intake)
-        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink))
+        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics))
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
@@ -115,8 +115,10 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
     async with AsyncExitStack() as stack:
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         consumer = make_consumer(settings, clock, load_app(app) if app else None)
-        part = await stack.enter_async_context(consuming(settings, consumer, clock))
-        await stack.enter_async_context(serving(listener, part.routes, part.checks))
+        metrics = process_registry("consume")
+        part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics))
+        routes = [*part.routes, *metrics_api.routes(metrics)]
+        await stack.enter_async_context(serving(listener, routes, part.checks))
         if not app and _may_create(settings):
             token = push_token(settings) if part.auth else None
             push = PushConfig(push_url(settings, port), oidc=token)

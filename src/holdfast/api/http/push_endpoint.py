@@ -43,6 +43,8 @@ class PushEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self._answer_or_error(Request(scope, receive))
+        if scope["method"] == "POST":
+            self._pipeline.counts.answers[answer.status_code] += 1
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
