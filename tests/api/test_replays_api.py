@@ -12,6 +12,7 @@ from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
 from holdfast.deadletter.audit import AuditFilter
 from holdfast.deadletter.store import DeskStore
+from holdfast.metrics.registry import MetricsRegistry
 from holdfast.model.resources import Subscription, Topic
 from holdfast.settings import BrokerSettings, load_settings
 from holdfast.stores.memory.log import MemoryMessageLog
@@ -42,7 +43,10 @@ async def broker() -> AsyncIterator[LocalTransport]:
 @pytest.fixture
 async def api(store: DeskStore, broker: LocalTransport) -> AsyncIterator[Api]:
     settings = load_settings({"desk.redact": ["payload:card"]}, environ={})
-    async with replaying(store, broker, SystemClock(), settings) as routes, served(routes) as running:
+    async with (
+        replaying(store, broker, SystemClock(), settings, MetricsRegistry()) as routes,
+        served(routes) as running,
+    ):
         yield running
 
 

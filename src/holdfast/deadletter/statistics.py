@@ -37,6 +37,25 @@ class Statistics:
     largest_queue: int
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What metrics tell. Of reasons and subscriptions only so many have a number of their own; the others are counted
+    together as "other". The first four only ever rise, whatever is erased; the next three are of now. `retried` and the
+    two behind it are of the failures since a time, as in Statistics."""
+
+    recorded_by_reason: Mapping[str, int]
+    recorded: Mapping[str, int]  # by subscription, as are `settled` and `open`
+    settled: Mapping[str, int]
+    permanent: int
+    by_status: Mapping[FailureStatus, int]
+    open: Mapping[str, int]  # in nobody's hands
+    groups: Mapping[str, int]  # by state
+    replays: Mapping[str, int]  # by state
+    retried: int
+    retry_succeeded: int
+    retries_before_success: int
+
+
 # Whoever publishes to a dead-letter topic may write any reason: an answer must not grow with what they think of.
 MOST_REASONS = 100
 OTHER_REASONS = "(other reasons)"
@@ -78,6 +97,10 @@ class StatisticsStore(Protocol):
         ...
 
     async def statistics(self, since_ns: int) -> Statistics: ...
+
+    async def totals(self, since_ns: int) -> Totals:
+        """`since_ns` to the hour, for what has a time. As quick with a million failures as with ten."""
+        ...
 
     async def lost(self, since_ns: int) -> int:
         """How many were erased since then, to the hour, although no retry had succeeded and nobody had replayed them:

@@ -83,7 +83,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         auth = local_auth(part, clock, token, endpoint) if token else None
         beside = ConsumerBeside(app, counted_by(pipeline.recent, clock))
         desk_routes = await stack.enter_async_context(
-            serving_desk(failures, transport, LocalSchemas(part.broker), clock, settings, beside)
+            serving_desk(failures, transport, LocalSchemas(part.broker), clock, settings, metrics, beside)
         )
         routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes, *shared]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
@@ -146,7 +146,11 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         desk = await make_desk(settings, clock, policy, failures, transport)
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
-        routes = await stack.enter_async_context(serving_desk(failures, transport, schemas, clock, settings))
+        metrics = process_registry("desk")
+        desk_routes = await stack.enter_async_context(
+            serving_desk(failures, transport, schemas, clock, settings, metrics)
+        )
+        routes = [*desk_routes, *metrics_api.routes(metrics)]
         await stack.enter_async_context(serving(listener, routes, {"failures": failures.count_by_status}))
         yield Running(http_port=port)
 

@@ -13,6 +13,7 @@ from holdfast.model.failed_message import FailureStatus
 from holdfast.testing.contracts.changes import an_action, recorded
 from holdfast.testing.contracts.failures import a_failure, all_rows, message_ids
 from holdfast.testing.contracts.groups import group_of
+from holdfast.testing.contracts.statistics import check_totals
 from tests.stores.desk.conftest import Backend, SqliteFile
 
 QUEUED, PERMANENT, REPLAYED = (
@@ -29,6 +30,7 @@ async def check_counters(store: DeskStore) -> None:
     for fingerprint in {row.fingerprint for row in rows}:
         waiting = [row for row in rows if row.fingerprint == fingerprint and row.status is PERMANENT]
         assert (await group_of(store, fingerprint)).waiting == len(waiting)
+    await check_totals(store)
     statistics = await store.statistics(0)
     assert sum(one.retries for one in statistics.by_reason) == sum(row.retry_count for row in rows)
 

@@ -56,6 +56,9 @@ class ItemState(StrEnum):
     SKIPPED = "skipped"  # nothing was sent: `note` says why
 
 
+ENDED = (ItemState.SUCCEEDED, ItemState.FAILED, ItemState.SKIPPED)
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """`per_second` and `concurrency` (messages that are out at once) bound the job; 0 means no bound. It pauses by

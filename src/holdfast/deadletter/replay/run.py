@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from holdfast.backoff import backoff_seconds
 from holdfast.clock import NANOSECONDS, Clock
@@ -18,7 +19,7 @@ from holdfast.deadletter.redaction import NOTHING_HIDDEN, Redaction
 from holdfast.deadletter.replay.claiming import Claiming, Pending, release_claims
 from holdfast.deadletter.replay.dispatch import Dispatch, Dispatched
 from holdfast.deadletter.replay.endings import Endings, failed_keys
-from holdfast.deadletter.replay.jobs import Item, ItemState, Job, JobState, Target
+from holdfast.deadletter.replay.jobs import ENDED, Item, ItemState, Job, JobState, Target
 from holdfast.deadletter.replay.pacing import Pacer, RecentRate
 from holdfast.deadletter.replay.screening import Screening, key_of
 from holdfast.deadletter.replay.shadow import Shadow
@@ -51,7 +52,7 @@ LONGEST_PAUSE_SECONDS = 30.0
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What runs share. `name` is this process's. `shadow` is None where no consumer runs in it. What items tell is
-    without what `redaction` hides."""
+    without what `redaction` hides. `ended` counts what items came to in this process."""
 
     store: DeskStore
     outlet: Outlet
@@ -62,6 +63,7 @@ class Parts:
     settle_seconds: float
     shadow: Shadow | None = None
     redaction: Redaction = NOTHING_HIDDEN
+    ended: Counter[ItemState] = field(default_factory=Counter)
 
 
 class LostJob(Exception):
@@ -288,6 +290,8 @@ class JobRun:
     def _note(self, item: Item, was: ItemState = ItemState.PENDING) -> None:
         self._counts[was] = self._counts.get(was, 0) - 1
         self._counts[item.state] = self._counts.get(item.state, 0) + 1
+        if item.state in ENDED:
+            self._parts.ended[item.state] += 1
 
     def _count(self, *states: ItemState) -> int:
         return sum(self._counts.get(state, 0) for state in states)

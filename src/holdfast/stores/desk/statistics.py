@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.deadletter.statistics import ReasonStatistics, Statistics
+from holdfast.deadletter.groups import GroupState
+from holdfast.deadletter.replay.jobs import JobState
+from holdfast.deadletter.statistics import ReasonStatistics, Statistics, Totals
 from holdfast.model.failed_message import FailureStatus
 from holdfast.stores.desk.groups import HOUR_NS, hour_of
 from holdfast.stores.desk.statements import Ask, Operation, Sql, portable
@@ -52,6 +54,14 @@ _DETECTION = portable(
 _LOST = portable("SELECT coalesce(sum(count), 0) FROM failure_losses WHERE hour >= :hour")
 
 _LONGEST_QUEUE = portable("SELECT coalesce(max(longest), 0) FROM retry_queue_peaks WHERE hour >= :hour")
+
+_TOTALS = portable("SELECT what, name, count FROM failure_totals")
+
+_RETRIES_SINCE = portable("""
+    SELECT status, sum(retries), sum(retried) FROM failure_counts WHERE hour >= :hour GROUP BY status
+""")
+
+_JOBS = portable("SELECT state, count(*) FROM replay_jobs GROUP BY state")
 
 _RECOVERED = (FailureStatus.RETRY_SUCCESS, FailureStatus.REPLAYED)
 
@@ -101,6 +111,30 @@ def statistics(since_ns: int) -> Operation[Statistics]:
         median_detection_seconds=detections[0],
         p95_detection_seconds=detections[1],
         largest_queue=int(longest),
+    )
+
+
+def totals(since_ns: int) -> Operation[Totals]:
+    rows = yield Ask(_TOTALS)
+    of: dict[str, dict[str, int]] = defaultdict(dict)
+    for what, name, count in rows:
+        of[what][name] = max(int(count), 0)
+    rows = yield Ask(_RETRIES_SINCE, {"hour": hour_of(since_ns)})
+    retries = {status: (int(before), int(retried)) for status, before, retried in rows}
+    retries_before_success, succeeded = retries.get(FailureStatus.RETRY_SUCCESS, (0, 0))
+    jobs = yield Ask(_JOBS)
+    return Totals(
+        recorded_by_reason=of["reason"],
+        recorded=of["recorded"],
+        settled=of["settled"],
+        permanent=of["permanent"].get("", 0),
+        by_status={status: of["status"].get(status, 0) for status in FailureStatus},
+        open=of["open"],
+        groups={state.value: of["group"].get(state, 0) for state in GroupState},
+        replays={state.value: 0 for state in JobState} | {state: int(count) for state, count in jobs},
+        retried=sum(retried for status, (_, retried) in retries.items() if status != FailureStatus.QUEUED_FOR_RETRY),
+        retry_succeeded=succeeded,
+        retries_before_success=retries_before_success,
     )
 
 

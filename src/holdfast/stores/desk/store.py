@@ -12,7 +12,7 @@ from holdfast.deadletter.failures import Edit, Page, Recorded, Retention
 from holdfast.deadletter.groups import Comment, Group, GroupFilter, GroupPage
 from holdfast.deadletter.replay.jobs import Item, ItemPage, ItemState, Job, JobPage, JobState
 from holdfast.deadletter.selection import Selection
-from holdfast.deadletter.statistics import Statistics
+from holdfast.deadletter.statistics import Statistics, Totals
 from holdfast.model.failed_message import FailedMessage, FailureStatus, Revision
 from holdfast.stores.desk import audit, failures, groups, meta, recording, replays, revisions, statistics
 from holdfast.stores.desk.statements import Operation
@@ -172,6 +172,9 @@ class SqlDeskStore:
 
     async def statistics(self, since_ns: int) -> Statistics:
         return await self._driver.read_at_once(lambda: statistics.statistics(since_ns))
+
+    async def totals(self, since_ns: int) -> Totals:
+        return await self._driver.read_at_once(lambda: statistics.totals(since_ns))
 
     async def lost(self, since_ns: int) -> int:
         return await self._driver.read(lambda: statistics.lost(since_ns))

@@ -13,6 +13,7 @@ search path, for people whose own is another.
 from __future__ import annotations
 
 from holdfast.stores.postgres.database import Migrations
+from holdfast.stores.postgres.desk_totals import TO_FORMAT_2
 
 _TABLES = """
 CREATE TABLE failed_messages (
@@ -319,4 +320,4 @@ _FIRST_MIGRATION = ";\n".join(
     )
 )
 
-MIGRATIONS = Migrations((_FIRST_MIGRATION,))
+MIGRATIONS = Migrations((_FIRST_MIGRATION, TO_FORMAT_2))

@@ -11,6 +11,7 @@ from holdfast.api.http.describing import ApiRoute
 from holdfast.clock import Clock
 from holdfast.consumer.app import Consumer
 from holdfast.consumer.rehearsal import Rehearsal
+from holdfast.deadletter.metrics import DeskMetrics
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.replay.jobs import Options
 from holdfast.deadletter.replay.run import Parts
@@ -19,6 +20,7 @@ from holdfast.deadletter.replay.service import Replays
 from holdfast.deadletter.replay.shadow import Shadow
 from holdfast.deadletter.sending import Sending
 from holdfast.deadletter.store import DeskStore
+from holdfast.metrics.registry import MetricsRegistry
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
 from holdfast.wiring.desk.mending import sight_of
@@ -27,7 +29,12 @@ from holdfast.wiring.lifetimes import background
 
 @asynccontextmanager
 async def replaying(
-    store: DeskStore, outlet: Outlet, clock: Clock, settings: Settings, consumer: Consumer | None = None
+    store: DeskStore,
+    outlet: Outlet,
+    clock: Clock,
+    settings: Settings,
+    metrics: MetricsRegistry,
+    consumer: Consumer | None = None,
 ) -> AsyncIterator[list[ApiRoute]]:
     """Jobs that were under way go on. `consumer` is the one of this process, if there is one: shadow replays ask it."""
     sight = sight_of(store, clock, settings)
@@ -46,6 +53,9 @@ async def replaying(
         shadow=shadow,
         redaction=sight.redaction,
     )
+    told = DeskMetrics(store, clock, parts.ended)
+    metrics.register(told.collect)
+    metrics.register(told.own)
     runner = ReplayRunner(parts)
     replays = Replays(parts, runner, Options(per_second=settings.desk.replay_per_second))
     async with background(runner.run()):

@@ -21,6 +21,7 @@ from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.reporting import Processing, Reporting
 from holdfast.deadletter.store import DeskStore
 from holdfast.ingest.manual import Schemas
+from holdfast.metrics.registry import MetricsRegistry
 from holdfast.model.outcome import Applied, Duplicate, Stale
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
@@ -45,13 +46,14 @@ async def serving_desk(
     schemas: Schemas,
     clock: Clock,
     settings: Settings,
+    metrics: MetricsRegistry,
     beside: ConsumerBeside | None = None,
 ) -> AsyncIterator[list[ApiRoute]]:
     """All that people can ask of a desk. Replays that were under way go on."""
     checks: list[ContentCheck] = [SchemaCheck(schemas)]
     if beside:
         checks.append(RouteCheck(Rehearsal(beside.app, settings.consumer, topics_by_subscription(settings))))
-    async with replaying(store, outlet, clock, settings, beside.app if beside else None) as replays:
+    async with replaying(store, outlet, clock, settings, metrics, beside.app if beside else None) as replays:
         yield [
             *looking_routes(store, clock, settings, beside.processing if beside else None),
             *mending_routes(store, clock, settings, checks),
