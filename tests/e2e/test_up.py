@@ -70,7 +70,7 @@ def test_says_what_runs_where_and_what_to_try(up: Running) -> None:
     assert lines[-1].endswith(f"holdfast demo --broker {up.broker} --url {up.url}")
     assert len(lines) <= 10
     assert http.get(f"{up.url}/healthz").body == {"status": "ok"}
-    ready = {"status": "ready", "dependencies": {"documents": "ok", "failures": "ok"}}
+    ready = {"status": "ready", "dependencies": {"broker": "ok", "documents": "ok", "failures": "ok"}}
     assert http.get(f"{up.url}/readyz").body == ready
 
 

@@ -20,6 +20,9 @@ class Captured:
         self._clock = clock or SystemClock()
         self._rows: dict[tuple[str, str, str], FailedMessage] = {}
 
+    async def check(self) -> None:
+        pass
+
     async def record(self, failed: FailedDelivery) -> None:
         row = captured(failed, self._clock.now_ns(), "local").failure
         self._rows.setdefault(row.key, row)
@@ -31,6 +34,9 @@ class Captured:
 
 class FullSink:
     name = "a full disk"
+
+    async def check(self) -> None:
+        pass
 
     async def record(self, failed: FailedDelivery) -> None:
         raise StorageUnavailable("no space left")

@@ -175,6 +175,10 @@ class Broker:
         for error in filter(None, results):
             log.error("a subscription's progress could not be saved", extra={"fields": {"error": str(error)}})
 
+    async def check(self) -> None:
+        """Raises when nothing could be published now."""
+        await self._log.check()
+
     @property
     def is_strict(self) -> bool:
         return self._settings.strict

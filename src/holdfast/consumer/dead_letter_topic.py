@@ -33,6 +33,9 @@ class DeadLetterTopic:
             waited = f"{self._deadline_seconds:g} s"
             raise StorageUnavailable(f"{self.name}: the publish was not confirmed within {waited}") from error
 
+    async def check(self) -> None:
+        await self._transport.check(self.name)
+
 
 def dead_letter_of(failed: FailedDelivery, project: str) -> Message:
     """As the broker itself would have forwarded it. `project` is where a topic known by its short id is."""

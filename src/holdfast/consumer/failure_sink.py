@@ -28,3 +28,7 @@ class FailureSink(Protocol):
         """Durable at return: the message may be acked then. Recording it twice leaves one failure at the desk. Raises
         when that cannot be said."""
         ...
+
+    async def check(self) -> None:
+        """Raises when nothing could be recorded now. Records nothing."""
+        ...

@@ -88,4 +88,9 @@ class Transport(Protocol):
         before, or whose time is over."""
         ...
 
+    async def check(self, name: str) -> None:
+        """Raises when the broker gives no answer, and NotFound when it has no such topic or subscription. That we may
+        not ask is an answer."""
+        ...
+
     async def close(self) -> None: ...

@@ -30,12 +30,19 @@ class DirectCapture:
         self._open_intake = open_intake
         self._opening = asyncio.Lock()
         self._intake: Intake | None = None
+        self._is_needed = False
         self._clock = clock
         self._project = project
 
     async def record(self, failed: FailedDelivery) -> None:
+        self._is_needed = True
         intake = await self._opened()
         await intake.record([captured(failed, self._clock.now_ns(), self._project)])
+
+    async def check(self) -> None:
+        """Nothing is amiss with a store that was never needed."""
+        if self._is_needed:
+            await (await self._opened()).check()
 
     async def _opened(self) -> Intake:
         async with self._opening:

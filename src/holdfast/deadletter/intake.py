@@ -43,6 +43,9 @@ class Intake:
         self._clock = clock
         self._on_queued = on_queued
 
+    async def check(self) -> None:
+        await self._store.check()
+
     async def record(self, arrivals: Sequence[Arrival]) -> None:
         """All are durable at return. When it raises, some may be; all of them may come again."""
         new: list[FailedMessage] = []

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import grpc
+from google.api_core import exceptions
 from google.auth.exceptions import DefaultCredentialsError
 from google.protobuf.empty_pb2 import Empty
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient
@@ -236,6 +237,14 @@ class GoogleTransport:
         timeout = CALL_SECONDS if seconds is None else seconds
         metadata = (*_routing(request.subscription), *metadata)
         return await translated(method(request, timeout=timeout, metadata=metadata))
+
+    async def check(self, name: str) -> None:
+        try:
+            if not await self._outlet.exists(name):
+                raise errors.NotFound(f"the broker has no {name}")
+        except errors.Misconfigured as error:
+            if not isinstance(error.__cause__, exceptions.Forbidden):  # else it knows us, and does not let us ask
+                raise
 
     async def close(self) -> None:
         await self._outlet.close()

@@ -123,6 +123,13 @@ class LocalTransport:
             with suppress(StaleAckIds):  # they are over, which is what a nack wants and an extension cannot help
                 self._broker.modify_ack_deadline(subscription, ack_ids, seconds, failure)
 
+    async def check(self, name: str) -> None:
+        await self._broker.check()
+        if is_subscription(name):
+            self._broker.get_subscription(name)
+        else:
+            self._broker.get_topic(name)
+
     async def close(self) -> None:
         """The broker is its owner's to close."""
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from starlette.routing import Route
 
 from holdfast.api.http import deliveries as deliveries_api
+from holdfast.api.http import health, openid
 from holdfast.api.http import held as held_api
-from holdfast.api.http import openid
 from holdfast.api.http import pauses as pauses_api
 from holdfast.api.http import push_status as push_status_api
 from holdfast.api.pubsub_server import PubsubServer
@@ -71,7 +71,8 @@ async def running_broker_part(
             *held_api.routes(broker),
             *pauses_api.routes(broker, clock),
         ]
-        own_routes = [*routes, *more_routes, *openid.routes(broker.signing_keys, lambda: issuer)]
+        ready = health.routes({"broker": broker.check})
+        own_routes = [*routes, *more_routes, *ready, *openid.routes(broker.signing_keys, lambda: issuer)]
         server = PubsubServer(broker, extra_routes=own_routes)
         await server.serve(*ports)
         stack.push_async_callback(server.stop)

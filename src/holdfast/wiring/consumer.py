@@ -15,7 +15,7 @@ from starlette.routing import Route
 from holdfast.api.http import documents as documents_api
 from holdfast.api.http import outcomes as outcomes_api
 from holdfast.api.http import push_endpoint
-from holdfast.api.http.app import Check
+from holdfast.api.http.health import Check
 from holdfast.clock import Clock
 from holdfast.consumer.app import Consumer
 from holdfast.consumer.dead_letter_topic import DeadLetterTopic
@@ -69,7 +69,9 @@ async def consuming(
         pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         routes = consumer_routes(pipeline, documents, auth)
-        yield ConsumerPart(pipeline, auth, routes, {"documents": documents.collections}, transport.get)
+        yield ConsumerPart(
+            pipeline, auth, routes, {"documents": documents.check, "failures": sink.check}, transport.get
+        )
 
 
 def make_pipeline(

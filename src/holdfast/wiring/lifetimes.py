@@ -11,7 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 from starlette.routing import Route
 
-from holdfast.api.http.app import Check, make_app
+from holdfast.api.http.app import make_app
+from holdfast.api.http.health import Check
 from holdfast.api.http.server import HttpServer
 
 

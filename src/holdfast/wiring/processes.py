@@ -23,6 +23,7 @@ from holdfast.transports.local import LocalTransport
 from holdfast.transports.schemas import GoogleSchemas, LocalSchemas
 from holdfast.wiring.addresses import address_guard, is_loopback, push_url, reachable, take_broker_ports, take_port
 from holdfast.wiring.broker import pushing, running_broker_part
+from holdfast.wiring.checks import broker_check, pull_checks
 from holdfast.wiring.consumer import (
     consumer_routes,
     consuming,
@@ -86,7 +87,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
             serving_desk(failures, transport, LocalSchemas(part.broker), clock, settings, metrics, beside)
         )
         routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes, *shared]
-        checks = {"documents": documents.collections, "failures": failures.count_by_status}
+        checks = {"broker": part.broker.check, "documents": documents.check, "failures": failures.check}
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
         await stack.enter_async_context(pushing(part.push))
@@ -118,13 +119,14 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
         metrics = process_registry("consume")
         part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics))
         routes = [*part.routes, *metrics_api.routes(metrics)]
-        await stack.enter_async_context(serving(listener, routes, part.checks))
+        paths = [subscription_path(settings.general.project, name) for name in pull]
+        checks = {**part.checks, **pull_checks(part.transport, paths)}
+        await stack.enter_async_context(serving(listener, routes, checks))
         if not app and _may_create(settings):
             token = push_token(settings) if part.auth else None
             push = PushConfig(push_url(settings, port), oidc=token)
             await create_absent(default_topology(settings, push), part.transport())
         if pull:  # first to stop: what it has begun needs all the others
-            paths = [subscription_path(settings.general.project, name) for name in pull]
             await stack.enter_async_context(pulling(part.transport(), part.pipeline, clock, settings.consumer, paths))
             warn_of_unmapped(settings, consumer, pull)
         yield Running(http_port=port)
@@ -151,7 +153,8 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
             serving_desk(failures, transport, schemas, clock, settings, metrics)
         )
         routes = [*desk_routes, *metrics_api.routes(metrics)]
-        await stack.enter_async_context(serving(listener, routes, {"failures": failures.count_by_status}))
+        checks = {"broker": broker_check(transport, settings.general.project), "failures": failures.check}
+        await stack.enter_async_context(serving(listener, routes, checks))
         yield Running(http_port=port)
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import holdfast
-from holdfast.api.http import openapi, push_endpoint
+from holdfast.api.http import health, openapi, push_endpoint
 from holdfast.api.http.errors import error_body
-from holdfast.errors import HoldfastError
-
-Check = Callable[[], Awaitable[object]]
+from holdfast.api.http.health import Check
 
 
 def make_app(routes: Sequence[Route], checks: Mapping[str, Check]) -> ASGIApp:
@@ -30,15 +28,6 @@ def make_app(routes: Sequence[Route], checks: Mapping[str, Check]) -> ASGIApp:
         paths = sorted({route.path for route in routes} | {"/healthz", "/readyz"})
         return PlainTextResponse(f"Holdfast {holdfast.__version__}\n\n" + "\n".join(paths) + "\n")
 
-    async def healthz(request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
-    async def readyz(request: Request) -> Response:
-        found = {name: await _state(check) for name, check in checks.items()}
-        ready = all(state == "ok" for state in found.values())
-        body = {"status": "ready" if ready else "not ready", "dependencies": found}
-        return JSONResponse(body, status_code=200 if ready else 503)
-
     async def http_error(request: Request, error: Exception) -> Response:
         """Starlette's own 404 and 405 in the same form as every other error. It knows the methods of one route only."""
         assert isinstance(error, HTTPException)
@@ -48,7 +37,7 @@ def make_app(routes: Sequence[Route], checks: Mapping[str, Check]) -> ASGIApp:
         name = HTTPStatus(error.status_code).name
         return error_body(error.status_code, name, f"{error.detail}: {request.url.path}", headers)
 
-    own = [Route("/", index), Route("/healthz", healthz), Route("/readyz", readyz)]
+    own = [Route("/", index), *health.routes(checks)]
     everything = Starlette(routes=[*own, *routes], exception_handlers={HTTPException: http_error})
     push = next((route.app for route in routes if route.path == push_endpoint.PATH), everything)
 
@@ -58,14 +47,6 @@ def make_app(routes: Sequence[Route], checks: Mapping[str, Check]) -> ASGIApp:
         await (push if is_push else everything)(scope, receive, send)
 
     return app
-
-
-async def _state(check: Check) -> str:
-    try:
-        await check()
-    except HoldfastError as error:
-        return str(error)
-    return "ok"
 
 
 def _methods_of(path: str, routes: Sequence[BaseRoute]) -> set[str]:

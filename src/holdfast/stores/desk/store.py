@@ -38,6 +38,8 @@ class Driver(Protocol):
         """Durable at return."""
         ...
 
+    async def check(self) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -45,6 +47,9 @@ class SqlDeskStore:
     def __init__(self, driver: Driver, clock: Clock | None = None) -> None:
         self._driver = driver
         self._clock = clock or SystemClock()
+
+    async def check(self) -> None:
+        await self._driver.check()
 
     async def close(self) -> None:
         await self._driver.close()

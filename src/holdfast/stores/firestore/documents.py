@@ -148,6 +148,10 @@ class FirestoreDocumentStore:
             total += await self._forget_in(collection, now_ns)
         return total
 
+    async def check(self) -> None:
+        """Reads one document, the cheapest thing that Firestore answers."""
+        await self._database.read([self._name(*MARK_COLLECTIONS)])
+
     async def close(self) -> None:
         await self._database.close()
 

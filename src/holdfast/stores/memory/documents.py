@@ -63,6 +63,10 @@ class MemoryDocumentStore:
             del self._marks[mark]
         return len(expired)
 
+    async def check(self) -> None:
+        if self._closed:
+            raise StorageUnavailable("the memory store is closed")
+
     async def close(self) -> None:
         self._closed = True
 

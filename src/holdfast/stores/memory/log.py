@@ -150,6 +150,9 @@ class MemoryMessageLog:
     async def purge(self, limit: int) -> int:
         return 0  # they went with their topics
 
+    async def check(self) -> None:
+        pass
+
     async def close(self) -> None:
         pass
 

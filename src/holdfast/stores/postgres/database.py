@@ -38,6 +38,9 @@ MOST_CONNECTIONS = 8
 # Longest wait for a connection, be it that all are in use or that the server is away.
 CONNECTION_SECONDS = 5.0
 
+# The same for who only wants to know whether the server is there.
+CHECK_SECONDS = 0.5
+
 # After this a lost connection is made again only when somebody asks for one. It keeps the pool's growing waits between
 # two tries short, so that the store works again soon after the server does.
 RECONNECT_SECONDS = 5.0
@@ -208,7 +211,7 @@ class Database:
         """
         for attempt in range(MOST_ATTEMPTS):
             try:
-                return await self._once(work, attempt)
+                return await self._once(work, attempt, CONNECTION_SECONDS)
             except (Overtaken, _Lost, *_BEGIN_AGAIN):
                 continue
             except PoolTimeout as error:
@@ -220,9 +223,25 @@ class Database:
     async def close(self) -> None:
         await self._pool.close()
 
-    async def _once(self, work: Work[T], attempt: int) -> T:
+    async def check(self) -> None:
+        """Raises, soon, when the server does not answer. Where all connections are in use it is asked by another."""
+        for attempt in range(MOST_CONNECTIONS + 1):  # after a restart of the server, each finds out for itself
+            try:
+                await self._once(_ask, attempt, CHECK_SECONDS)
+            except _Lost:
+                continue
+            except PoolTimeout:
+                try:
+                    await (await AsyncConnection.connect(**self._options)).close()
+                except psycopg.Error as error:
+                    raise self._translated(error) from error
+            except psycopg.Error as error:
+                raise self._translated(error) from error
+            return
+
+    async def _once(self, work: Work[T], attempt: int, wait_seconds: float) -> T:
         seconds = WORK_SECONDS if self._longest_work is None else self._longest_work
-        async with self._pool.connection() as connection:
+        async with self._pool.connection(wait_seconds) as connection:
             try:
                 async with asyncio.timeout(seconds):
                     done = await work(connection, attempt)
@@ -256,6 +275,10 @@ class Database:
 
 class _Lost(Exception):
     """The connection ended in the middle of the work."""
+
+
+async def _ask(connection: AsyncConnection, _: int) -> None:
+    await connection.execute("SELECT 1")
 
 
 # Opening.

@@ -65,6 +65,9 @@ class PostgresDriver:
             raise FailedPrecondition("this failure store was opened for reading only")
         return await self._database.run(lambda connection, _: _in_transaction(connection, make()))
 
+    async def check(self) -> None:
+        await self._database.check()
+
     async def close(self) -> None:
         await self._database.close()
 

@@ -217,6 +217,9 @@ class PostgresDocumentStore:
             if forgotten < FORGOTTEN_AT_ONCE:
                 return total
 
+    async def check(self) -> None:
+        await self._database.check()
+
     async def close(self) -> None:
         await self._database.close()
 

@@ -10,6 +10,7 @@ import asyncio
 import os
 import queue
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,6 +36,8 @@ CHECKED_WHOLE_UP_TO_BYTES = 32 * 1024 * 1024
 
 # A group is cut here so that no caller waits for thousands of others.
 LARGEST_GROUP = 4096
+
+_PROBE_BYTES = 64 * 1024
 
 _HEADER_MAGIC = b"SQLite format 3\x00"
 
@@ -140,6 +143,21 @@ class Database:
             return await self._loop.run_in_executor(self._read_threads, self._on_a_reader, work)
         except sqlite3.Error as error:
             raise _storage_error(self._path, error) from error
+
+    async def check_writing(self) -> None:
+        """Raises when nothing can be written: the disk is full, broken or hangs. What is written, through the queue and
+        to the disk as every change, is the number of the format that is there already."""
+        await self.submit(_write_version_again)
+
+    async def check_reading(self) -> None:
+        """Does not wait for what is being written."""
+        await self.read(_version)
+
+    async def check_room(self) -> None:
+        """Raises when the disk takes no more. It is not the file that is written, and so nothing waits for a long
+        change that is under way in it."""
+        if self._readers:
+            await self._loop.run_in_executor(None, _write_beside, self._path)
 
     def damaged(self, what: str) -> CorruptData:
         """The error for contents that make no sense, although the file itself is sound."""
@@ -249,6 +267,9 @@ class ReadOnlyDatabase:
         except sqlite3.Error as error:
             raise _storage_error(self._path, error) from error
 
+    async def check_reading(self) -> None:
+        await self.read(_version)
+
     async def close(self) -> None:
         self._connection.close()
 
@@ -312,6 +333,21 @@ def _add_functions(connection: sqlite3.Connection, schema: Schema) -> None:
 def _version(connection: sqlite3.Connection) -> int:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
+
+
+def _write_version_again(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA user_version = {_version(connection)}")
+
+
+def _write_beside(path: Path) -> None:
+    """A file without a name, gone when it is closed."""
+    try:
+        with tempfile.TemporaryFile(dir=path.parent) as file:
+            file.write(bytes(_PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StorageUnavailable(f"{path.name}: the disk cannot be written: {error.strerror}") from error
 
 
 def check(path: Path, schema: Schema) -> bool:

@@ -60,6 +60,11 @@ class SqliteDriver:
             raise FailedPrecondition("this failure store was opened for reading only")
         return await self._writer.submit(lambda connection: _run(connection, make()))
 
+    async def check(self) -> None:
+        await self._reader.check_reading()
+        if self._writer is not None:
+            await self._writer.check_room()
+
     async def close(self) -> None:
         await self._reader.close()
 

@@ -170,6 +170,12 @@ class SqliteDocumentStore:
             if forgotten < FORGOTTEN_AT_ONCE:
                 return total
 
+    async def check(self) -> None:
+        if self._writer is None:
+            await self._reader.check_reading()
+        else:
+            await self._writer.check_writing()
+
     async def close(self) -> None:
         await self._reader.close()
 

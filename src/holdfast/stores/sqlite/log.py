@@ -151,6 +151,9 @@ class SqliteMessageLog:
     async def purge(self, limit: int) -> int:
         return await self._database.submit(lambda connection: _purge(connection, limit))
 
+    async def check(self) -> None:
+        await self._database.check_writing()
+
     async def close(self) -> None:
         await self._database.close()
 

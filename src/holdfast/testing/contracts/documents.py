@@ -425,8 +425,15 @@ class DocumentStoreContract:
 
     # Failing.
 
+    async def test_a_check_changes_nothing(self, store: DocumentStore) -> None:
+        await one(store, a_write(fields={"a": 1}))
+        await store.check()
+        assert list(await store.collections()) == ["things"]
+
     async def test_a_closed_store_says_that_it_is_unavailable(self, store: DocumentStore) -> None:
         await store.close()
+        with pytest.raises(StorageUnavailable):
+            await store.check()
         with pytest.raises(StorageUnavailable):
             await one(store, a_write())
 

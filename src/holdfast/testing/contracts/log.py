@@ -94,6 +94,14 @@ async def next_sequence_of(log: MessageLog, topic: int) -> int:
 class MessageLogContract:
     # What is kept of topics and subscriptions.
 
+    async def test_a_check_changes_nothing(self, log: MessageLog) -> None:
+        [topic] = await new_keys(log, 1)
+        await log.commit([PutTopic(topic, a_topic()), Append(topic, messages(1, 2))])
+        before = await log.load()
+        await log.check()
+        assert await log.load() == before
+        assert await log.read_from(topic, 1, 9, 9) == messages(1, 2)
+
     async def test_a_new_log_is_empty(self, log: MessageLog) -> None:
         contents = await log.load()
         assert list(contents.topics) == []

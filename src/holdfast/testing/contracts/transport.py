@@ -100,6 +100,13 @@ class TransportContract:
         assert await transport.ensure_subscription(names.subscription) is True
         assert await transport.ensure_subscription(names.subscription) is False
 
+    async def test_a_check_finds_the_broker_and_what_it_has(self, transport: Transport, ready: Names) -> None:
+        await transport.check(ready.topic)
+        await transport.check(ready.subscription.name)
+        for missing in (f"{ready.topic}.missing", f"{ready.subscription.name}.missing"):
+            with pytest.raises(NotFound):
+                await transport.check(missing)
+
     async def test_of_many_who_create_at_once_one_does(self, transport: Transport, names: Names) -> None:
         topics = await asyncio.gather(*(transport.ensure_topic(names.topic) for _ in range(10)))
         assert sum(topics) == 1
