@@ -38,13 +38,19 @@ class BrokerPart:
     port: int
     issuer: str
     routes: Sequence[Route]  # what else it shows of itself
+    registry: MetricsRegistry
 
 
 @asynccontextmanager
 async def running_broker_part(
-    settings: Settings, clock: Clock, guard: AddressGuard, ports: Sequence[socket.socket]
+    settings: Settings,
+    clock: Clock,
+    guard: AddressGuard,
+    ports: Sequence[socket.socket],
+    more_routes: Sequence[Route] = (),
 ) -> AsyncIterator[BrokerPart]:
-    """`ports` listen already: one for everything, perhaps a second for gRPC alone. Push is not started yet."""
+    """`ports` listen already: one for everything, perhaps a second for gRPC alone. `more_routes` are shown on them too.
+    Push is not started yet."""
     async with AsyncExitStack() as stack:
         log = await entered(stack, await open_log(settings))
         # In memory the log is its own cache.
@@ -66,12 +72,12 @@ async def running_broker_part(
             *pauses_api.routes(broker, clock),
             *metrics_api.routes(registry),
         ]
-        own_routes = [*routes, *openid.routes(broker.signing_keys, lambda: issuer)]
+        own_routes = [*routes, *more_routes, *openid.routes(broker.signing_keys, lambda: issuer)]
         server = PubsubServer(broker, extra_routes=own_routes)
         await server.serve(*ports)
         stack.push_async_callback(server.stop)
         await stack.enter_async_context(background(keep_removing(broker, clock)))
-        yield BrokerPart(broker, push, port, issuer, routes)
+        yield BrokerPart(broker, push, port, issuer, routes, registry)
 
 
 @asynccontextmanager

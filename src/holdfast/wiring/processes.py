@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from holdfast.api.http import push_endpoint
+from holdfast.api.http.metrics import routes as metrics_routes
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
 from holdfast.consumer.housekeeping import keep_forgetting
 from holdfast.consumer.pull import pulling
+from holdfast.metrics.registry import MetricsRegistry
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings
@@ -36,6 +38,7 @@ from holdfast.wiring.desk.work import make_desk, retry_policy, working
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
+from holdfast.wiring.watching import rules_routes, watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
     clock = SystemClock()
     app = make_consumer(settings, clock)
     policy = retry_policy(settings)
+    watch_routes = rules_routes(settings)
     async with AsyncExitStack() as stack:
         listener, http_port = take_port(stack, settings.http.host, settings.http.port)
         broker_ports = take_broker_ports(stack, settings)
@@ -79,8 +83,9 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         desk_routes = await stack.enter_async_context(
             serving_desk(failures, transport, LocalSchemas(part.broker), clock, settings, beside)
         )
-        routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes]
+        routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes, *watch_routes]
         checks = {"documents": documents.collections, "failures": failures.count_by_status}
+        await stack.enter_async_context(watching(settings, clock, part.registry, "up"))
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
         await stack.enter_async_context(pushing(part.push))
@@ -90,10 +95,13 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
 @asynccontextmanager
 async def running_broker(settings: Settings) -> AsyncIterator[Running]:
     """The broker alone, with whatever topics and subscriptions clients create."""
+    clock = SystemClock()
+    watch_routes = rules_routes(settings)
     async with AsyncExitStack() as stack:
         ports = take_broker_ports(stack, settings)
         guard = address_guard(settings, settings.broker.host)
-        part = await stack.enter_async_context(running_broker_part(settings, SystemClock(), guard, ports))
+        part = await stack.enter_async_context(running_broker_part(settings, clock, guard, ports, watch_routes))
+        await stack.enter_async_context(watching(settings, clock, part.registry, "broker"))
         await stack.enter_async_context(pushing(part.push))
         yield Running(broker_port=part.port)
 
@@ -102,11 +110,15 @@ async def running_broker(settings: Settings) -> AsyncIterator[Running]:
 async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) -> AsyncIterator[Running]:
     """The consumer alone. `app` is MODULE:NAME, or empty for the materializer; `pull` names subscriptions to read."""
     clock = SystemClock()
+    registry = MetricsRegistry()
+    watch_routes = rules_routes(settings)
     async with AsyncExitStack() as stack:
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         consumer = make_consumer(settings, clock, load_app(app) if app else None)
         part = await stack.enter_async_context(consuming(settings, consumer, clock))
-        await stack.enter_async_context(serving(listener, part.routes, part.checks))
+        await stack.enter_async_context(watching(settings, clock, registry, "consume"))
+        routes = [*part.routes, *metrics_routes(registry), *watch_routes]
+        await stack.enter_async_context(serving(listener, routes, part.checks))
         if not app and _may_create(settings):
             token = push_token(settings) if part.auth else None
             push = PushConfig(push_url(settings, port), oidc=token)
@@ -123,6 +135,8 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
     """The desk alone, beside a broker somewhere else."""
     clock = SystemClock()
     policy = retry_policy(settings)
+    registry = MetricsRegistry()
+    watch_routes = rules_routes(settings)
     async with AsyncExitStack() as stack:
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         failures = await entered(stack, await open_failures(settings))
@@ -134,7 +148,9 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         desk = await make_desk(settings, clock, policy, failures, transport)
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
-        routes = await stack.enter_async_context(serving_desk(failures, transport, schemas, clock, settings))
+        desk_routes = await stack.enter_async_context(serving_desk(failures, transport, schemas, clock, settings))
+        await stack.enter_async_context(watching(settings, clock, registry, "desk"))
+        routes = [*desk_routes, *metrics_routes(registry), *watch_routes]
         await stack.enter_async_context(serving(listener, routes, {"failures": failures.count_by_status}))
         yield Running(http_port=port)
 
