@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from holdfast.alerts.alert import Alert, AlertSink
+from holdfast.alerts.alert import Alert, AlertSink, Severity
 from holdfast.alerts.history import History, snapshot_of
 from holdfast.alerts.judging import Reading, judge, without_gap
 from holdfast.alerts.rule import Level, Rule, selectors_of, window_of
@@ -130,7 +130,7 @@ class Evaluator:
         return self._states
 
     def families(self) -> list[Family]:
-        firing = {severity: 0 for severity in ("warning", "critical")}
+        firing = dict.fromkeys(map(str, Severity), 0)
         for subject, state in self._states.items():
             firing[subject.severity] += state.firing_ns is not None
         found = [Family(metrics.FIRING, [Sample((severity,), count) for severity, count in firing.items()])]

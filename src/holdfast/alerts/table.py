@@ -1,5 +1,5 @@
-"""The table: every rule there is, unless the user's settings say otherwise. docs/alerts.md is made from it, and so are the
-files in deploy/alerts/ (tests compare them).
+"""The table: every rule there is, unless the user's settings say otherwise. docs/alerts.md is made from it, and so are
+the files in deploy/alerts/ (tests compare them).
 
 Where a condition must hold for a time, it is measured over a window shorter than that time: else a single burst would
 be in the window all along.

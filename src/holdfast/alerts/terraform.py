@@ -71,8 +71,9 @@ variable "runbook_url" {
 }
 
 locals {
+  critical               = length(var.critical_subscriptions) == 0 ? var.subscriptions : var.critical_subscriptions
+  critical_subscriptions = length(local.critical) == 0 ? ".+" : join("|", local.critical)
   subscriptions          = length(var.subscriptions) == 0 ? ".+" : join("|", var.subscriptions)
-  critical_subscriptions = length(var.critical_subscriptions) == 0 ? local.subscriptions : join("|", var.critical_subscriptions)
   services               = length(var.services) == 0 ? ".+" : join("|", var.services)
 }
 """

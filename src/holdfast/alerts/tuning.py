@@ -16,7 +16,7 @@ severity = "critical"
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,7 +48,6 @@ def rules_from(settings: AlertSettings, project: str) -> list[Rule]:
     off: set[str] = set()
     named: set[str] = set()
     for number, raw in enumerate(settings.rules):
-        assert isinstance(raw, Mapping)
         table = Table(f"{KEY}[{number}]", raw)
         name = table.text("rule")
         if name in named:

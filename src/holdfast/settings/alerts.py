@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.settings.checks import between, subscriptions
 from holdfast.settings.setting import Texts, setting
@@ -18,7 +20,7 @@ class AlertSettings:
         "How often. Less often tells people later; more often costs a few milliseconds each time.",
         check=between(1, 60),
     )
-    critical_subscriptions: Texts = setting(
+    critical_subscriptions: Sequence[str] = setting(
         Texts(),
         "The subscriptions that matter most, by id or full path: rules for critical subscriptions alone keep to these. "
         "Empty: all are critical.",
@@ -27,7 +29,7 @@ class AlertSettings:
     runbook_url: str = setting(
         "docs/runbook.md", "The page that alerts point to, each at its own section. Put in where your people read it."
     )
-    rules: tuple[object, ...] = setting(
+    rules: Sequence[Mapping[str, Any]] = setting(
         (),
         "What differs from the table of rules: each table names a `rule` and changes it, or describes one of your own; "
         "[Alerts](alerts.md#your-own) tells how.",
