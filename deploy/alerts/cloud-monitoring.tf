@@ -885,7 +885,7 @@ resource "google_monitoring_alert_policy" "push_endpoint_fails" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "More than half of the push requests of a subscription have failed for 10 minutes.\n\nWhat to do: ${var.runbook_url}#push-endpoint-fails"
+    content   = "More than 50 % of the push requests of a subscription have failed for 10 minutes.\n\nWhat to do: ${var.runbook_url}#push-endpoint-fails"
   }
 
   user_labels = {
@@ -1059,7 +1059,7 @@ resource "google_monitoring_alert_policy" "notifications_refused" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "receiver refuses notifications: nobody hears of alerts there.\n\nWhat to do: ${var.runbook_url}#notifications-refused"
+    content   = "A receiver refuses notifications: nobody hears of alerts there.\n\nWhat to do: ${var.runbook_url}#notifications-refused"
   }
 
   user_labels = {

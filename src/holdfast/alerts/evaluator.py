@@ -15,6 +15,7 @@ from holdfast.alerts.history import History, snapshot_of
 from holdfast.alerts.judging import Reading, judge, without_gap
 from holdfast.alerts.rule import Level, Rule, selectors_of, window_of
 from holdfast.alerts.states import AlertStates, Snapshot, State, Subject
+from holdfast.alerts.words import summary
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import HoldfastError
 from holdfast.metrics import alerts as metrics
@@ -113,14 +114,10 @@ class Evaluator:
         assert state.firing_ns is not None
         labels = dict(subject.labels)
         rule = self._rules.get(subject.rule)
-        summary, details = f"{subject.rule} is not judged any more", {}
-        if rule:
-            summary = rule.summary
-            for name, value in labels.items():
-                summary = summary.replace(f"{{{name}}}", value)
-            details = {"runbook": f"{self._runbook_url}#{rule.runbook}"}
+        said = summary(rule, labels) if rule else f"{subject.rule} is not judged any more"
+        details = {"runbook": f"{self._runbook_url}#{rule.runbook}"} if rule else {}
         return Alert(
-            subject.rule, subject.severity, labels, summary, state.firing_ns, ended_ns, state.value, details=details
+            subject.rule, subject.severity, labels, said, state.firing_ns, ended_ns, state.value, details=details
         )
 
     # What it tells of itself.

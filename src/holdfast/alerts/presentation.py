@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, assert_never
 
+from holdfast.alerts import words
 from holdfast.alerts.durations import written
 from holdfast.alerts.prometheus import PREFIX
 from holdfast.alerts.promql import condition
@@ -23,7 +24,7 @@ def presented(rule: Rule, runbook_url: str) -> dict[str, Any]:
         "windowSeconds": window_of(rule.measure),
         "labels": [*rule.by],
         "criticalOnly": rule.critical_only,
-        "summary": rule.summary,
+        "summary": words.summary(rule, {}),
         "runbook": f"{runbook_url}#{rule.runbook}",
         "prometheusAlert": f"{PREFIX}{rule.name}",
         "promql": condition(rule),
@@ -36,7 +37,7 @@ def in_words(rule: Rule, quote: str = "") -> str:
     def said(what: object) -> str:
         return f"{quote}{what}{quote}"
 
-    limit = f"{_COMPARED[rule.comparison]} {_number(rule)}"
+    limit = f"{_COMPARED[rule.comparison]} {words.limit(rule)}"
     match rule.measure:
         case Level(of):
             return f"{said(of)} is {limit}"
@@ -61,10 +62,6 @@ def about(rule: Rule) -> str:
     """What there is one alert of."""
     kept = ", ".join(rule.by)
     return f"critical {kept}" if kept and rule.critical_only else kept
-
-
-def _number(rule: Rule) -> str:
-    return f"{rule.threshold * 100:g} %" if rule.is_share else f"{rule.threshold:g}"
 
 
 _COMPARED: Mapping[str, str] = {">": "more than", ">=": "at least", "<": "less than"}

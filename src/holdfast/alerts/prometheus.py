@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 
 from holdfast.alerts.durations import written
 from holdfast.alerts.promql import condition
 from holdfast.alerts.rule import Rule
+from holdfast.alerts.words import summary
 
 # Other software has rules too.
 PREFIX = "Holdfast"
@@ -27,8 +27,8 @@ def rules_file(rules: Sequence[Rule], runbook_url: str) -> str:
 
 
 def texts(rule: Rule, runbook_url: str) -> dict[str, str]:
-    summary = re.sub(r"{(\w+)}", r"{{ $labels.\1 }}", rule.summary)
-    return {"summary": summary, "runbook_url": f"{runbook_url}#{rule.runbook}"}
+    labels = {label: f"{{{{ $labels.{label} }}}}" for label in rule.by}
+    return {"summary": summary(rule, labels), "runbook_url": f"{runbook_url}#{rule.runbook}"}
 
 
 def _written(rule: Rule, runbook_url: str) -> str:

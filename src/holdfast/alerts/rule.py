@@ -99,8 +99,8 @@ def narrowed(measure: Measure, matcher: Matcher) -> Measure:
 @dataclass(frozen=True, slots=True)
 class Rule:
     """`by` are the labels that are kept: there is one alert for each of their values. `critical_only` keeps to the
-    subscriptions that the user calls critical. `summary` may have {label} of those kept. `runbook` is a section of
-    docs/runbook.md."""
+    subscriptions that the user calls critical. `summary` may have {label} of those kept, {limit}, {for} and {window}.
+    `runbook` is a section of docs/runbook.md."""
 
     name: str
     severity: Severity
@@ -112,7 +112,3 @@ class Rule:
     for_seconds: int = 0
     by: tuple[str, ...] = ()
     critical_only: bool = False
-
-    @property
-    def is_share(self) -> bool:
-        return isinstance(self.measure, Share)

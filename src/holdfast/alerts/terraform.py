@@ -17,6 +17,7 @@ from holdfast.alerts.prometheus import PREFIX
 from holdfast.alerts.promql import expression
 from holdfast.alerts.rule import Measure, Rule, narrowed, selectors_of, with_selectors
 from holdfast.alerts.selector import Matcher, Selector
+from holdfast.alerts.words import summary
 from holdfast.metrics import broker, consumer, desk
 
 # Cloud Monitoring judges in multiples of 30 seconds.
@@ -162,8 +163,9 @@ def _native_matcher(one: Matcher, native: _Native) -> Matcher:
 
 
 def _policy(rule: Rule, name: str, alert: str, value: str) -> str:
-    summary = rule.summary.replace(" {", " a {").replace("{", "").replace("}", "")
-    content = f"{summary}.\n\nWhat to do: ${{var.runbook_url}}#{rule.runbook}"
+    said = summary(rule, {label: f"a {label}" for label in rule.by})
+    said = said.replace("${", "$${").replace("%{", "%%{")  # Terraform would take these for its own
+    content = f"{said[0].upper()}{said[1:]}.\n\nWhat to do: ${{var.runbook_url}}#{rule.runbook}"
     return f"""\
 resource "google_monitoring_alert_policy" "{name}" {{
   project               = var.project

@@ -27,6 +27,7 @@ from holdfast.alerts.rule import Comparison, Rule, Share, narrowed
 from holdfast.alerts.selector import Matcher
 from holdfast.alerts.table import RULES
 from holdfast.alerts.tables import Table
+from holdfast.alerts.words import FOR, LIMIT, WINDOW
 from holdfast.errors import SettingError
 from holdfast.model.names import subscription_path
 from holdfast.settings import AlertSettings
@@ -92,8 +93,9 @@ def _with_limits(table: Table, rule: Rule) -> Rule:
         raise SettingError(table.key("threshold"), threshold, "must be from 0 to 1: it is a share")
     summary = table.text("summary", default=rule.summary)
     for label in re.findall(r"{(.*?)}", summary):
-        if label not in rule.by:
-            raise SettingError(table.key("summary"), summary, f"names {{{label}}}, which is not kept: {rule.by}")
+        if label not in (*rule.by, LIMIT, FOR, WINDOW):
+            allowed = f"names {{{label}}}; it may name {', '.join([*rule.by, LIMIT, FOR, WINDOW])}"
+            raise SettingError(table.key("summary"), summary, allowed)
     return replace(
         rule,
         severity=Severity(table.choice("severity", [str(one) for one in Severity], default=str(rule.severity))),
