@@ -38,7 +38,7 @@ install-dev: $(STAMPS)/dev $(STAMPS)/holdfast ## Make .venv with the extras and 
 
 .PHONY: test
 test: install-dev ## Run the tests (ARGS="..." goes to pytest)
-	@PYTHON=$(BIN)/python scripts/system-packages java strace postgres
+	@PYTHON=$(BIN)/python scripts/system-packages java strace postgres prometheus
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 .PHONY: check

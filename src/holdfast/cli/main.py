@@ -7,6 +7,7 @@ import sys
 import click
 
 import holdfast
+from holdfast.cli.alerts import alerts
 from holdfast.cli.demo import demo
 from holdfast.cli.desk import audit, failures, replay
 from holdfast.cli.load.command import load
@@ -28,7 +29,7 @@ SECTIONS = {
     "Try": (demo, load),
     "Look": (docs,),
     "Mend": (failures, replay, audit),
-    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push),
+    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push, alerts),
 }
 
 

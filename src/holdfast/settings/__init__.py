@@ -6,6 +6,7 @@ made from these files (a test compares them).
 
 from __future__ import annotations
 
+from holdfast.settings.alerts import AlertSettings
 from holdfast.settings.broker import BrokerSettings
 from holdfast.settings.consumer import ConsumerSettings
 from holdfast.settings.consumer_auth import ConsumerAuthSettings
@@ -21,6 +22,7 @@ from holdfast.settings.topology import TopologySettings
 
 __all__ = [
     "CONFIG_VARIABLE",
+    "AlertSettings",
     "BrokerSettings",
     "ConsumerAuthSettings",
     "ConsumerSettings",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.settings.alerts import AlertSettings
 from holdfast.settings.broker import BrokerSettings
 from holdfast.settings.consumer import ConsumerSettings
 from holdfast.settings.consumer_auth import ConsumerAuthSettings
@@ -30,6 +31,7 @@ class Settings:
     consumer_auth: ConsumerAuthSettings = field(default_factory=ConsumerAuthSettings)
     desk: DeskSettings = field(default_factory=DeskSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
+    alerts: AlertSettings = field(default_factory=AlertSettings)
 
 
 # Table of holdfast.toml -> the part of Settings it fills.
@@ -43,6 +45,7 @@ TABLES: Mapping[str, str] = {
     "consumer.auth": "consumer_auth",
     "desk": "desk",
     "topology": "topology",
+    "alerts": "alerts",
 }
 
 PARTS: Mapping[str, type[Any]] = {
@@ -55,4 +58,5 @@ PARTS: Mapping[str, type[Any]] = {
     "consumer_auth": ConsumerAuthSettings,
     "desk": DeskSettings,
     "topology": TopologySettings,
+    "alerts": AlertSettings,
 }

@@ -39,6 +39,7 @@ from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.metrics import process_registry
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
+from holdfast.wiring.watching import rules_routes, watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
     clock = SystemClock()
     app = make_consumer(settings, clock)
     policy = retry_policy(settings)
+    watch_routes = rules_routes(settings)
     async with AsyncExitStack() as stack:
         listener, http_port = take_port(stack, settings.http.host, settings.http.port)
         broker_ports = take_broker_ports(stack, settings)
@@ -64,7 +66,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         own_consumer = (reachable(listener.getsockname()[0]), http_port, push_endpoint.PATH)
         guard = address_guard(settings, settings.broker.host, [own_consumer])
         metrics = process_registry("up")
-        shared = metrics_api.routes(metrics)
+        shared = [*metrics_api.routes(metrics), *watch_routes]
         part = await stack.enter_async_context(
             running_broker_part(settings, clock, guard, broker_ports, metrics, shared)
         )
@@ -88,6 +90,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         )
         routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes, *shared]
         checks = {"broker": part.broker.check, "documents": documents.check, "failures": failures.check}
+        await stack.enter_async_context(watching(settings, clock, metrics, "up"))
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
         await stack.enter_async_context(pushing(part.push))
@@ -97,14 +100,15 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
 @asynccontextmanager
 async def running_broker(settings: Settings) -> AsyncIterator[Running]:
     """The broker alone, with whatever topics and subscriptions clients create."""
+    clock = SystemClock()
+    watch_routes = rules_routes(settings)
     async with AsyncExitStack() as stack:
         ports = take_broker_ports(stack, settings)
         guard = address_guard(settings, settings.broker.host)
         metrics = process_registry("broker")
-        routes = metrics_api.routes(metrics)
-        part = await stack.enter_async_context(
-            running_broker_part(settings, SystemClock(), guard, ports, metrics, routes)
-        )
+        routes = [*metrics_api.routes(metrics), *watch_routes]
+        part = await stack.enter_async_context(running_broker_part(settings, clock, guard, ports, metrics, routes))
+        await stack.enter_async_context(watching(settings, clock, metrics, "broker"))
         await stack.enter_async_context(pushing(part.push))
         yield Running(broker_port=part.port)
 
@@ -113,12 +117,14 @@ async def running_broker(settings: Settings) -> AsyncIterator[Running]:
 async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) -> AsyncIterator[Running]:
     """The consumer alone. `app` is MODULE:NAME, or empty for the materializer; `pull` names subscriptions to read."""
     clock = SystemClock()
+    watch_routes = rules_routes(settings)
     async with AsyncExitStack() as stack:
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         consumer = make_consumer(settings, clock, load_app(app) if app else None)
         metrics = process_registry("consume")
         part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics))
-        routes = [*part.routes, *metrics_api.routes(metrics)]
+        await stack.enter_async_context(watching(settings, clock, metrics, "consume"))
+        routes = [*part.routes, *metrics_api.routes(metrics), *watch_routes]
         paths = [subscription_path(settings.general.project, name) for name in pull]
         checks = {**part.checks, **pull_checks(part.transport, paths)}
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -137,6 +143,7 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
     """The desk alone, beside a broker somewhere else."""
     clock = SystemClock()
     policy = retry_policy(settings)
+    watch_routes = rules_routes(settings)
     async with AsyncExitStack() as stack:
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         failures = await entered(stack, await open_failures(settings))
@@ -152,7 +159,8 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         desk_routes = await stack.enter_async_context(
             serving_desk(failures, transport, schemas, clock, settings, metrics)
         )
-        routes = [*desk_routes, *metrics_api.routes(metrics)]
+        await stack.enter_async_context(watching(settings, clock, metrics, "desk"))
+        routes = [*desk_routes, *metrics_api.routes(metrics), *watch_routes]
         checks = {"broker": broker_check(transport, settings.general.project), "failures": failures.check}
         await stack.enter_async_context(serving(listener, routes, checks))
         yield Running(http_port=port)

@@ -1,0 +1,136 @@
+"""Judges the rules every few seconds by what this process reports of itself, and tells what has begun and what is over.
+
+Nothing else is needed: no Prometheus, no other process. What it knows survives a kill (AlertStates): who was told is
+not told again, and what was pending stays so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from holdfast.alerts.alert import Alert, AlertSink, Severity
+from holdfast.alerts.history import History, snapshot_of
+from holdfast.alerts.judging import Reading, judge, without_gap
+from holdfast.alerts.rule import Level, Rule, selectors_of, window_of
+from holdfast.alerts.states import AlertStates, Snapshot, State, Subject
+from holdfast.alerts.words import summary
+from holdfast.clock import NANOSECONDS, Clock
+from holdfast.errors import HoldfastError
+from holdfast.metrics import alerts as metrics
+from holdfast.metrics.metric import Family, Sample
+
+log = logging.getLogger("holdfast.alerts")
+
+# What the metrics of this process say now.
+Read = Callable[[], Awaitable[Iterable[Family]]]
+
+# An evaluation may be so many intervals late before that counts as a gap in which nobody looked.
+LATEST = 3
+
+
+class Evaluator:
+    """`resume` comes first, then `run`. `runbook_url` is the page that has the rules' sections."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        read: Read,
+        states: AlertStates,
+        sink: AlertSink,
+        clock: Clock,
+        interval_seconds: float,
+        runbook_url: str = "",
+    ) -> None:
+        self._rules = {rule.name: rule for rule in rules}
+        self._holds_for = {rule.name: rule.for_seconds for rule in rules}
+        self._read = read
+        self._store = states
+        self._sink = sink
+        self._clock = clock
+        self._interval_ns = round(interval_seconds * NANOSECONDS)
+        self._runbook_url = runbook_url
+        self._wanted = {one.metric for rule in rules for one in selectors_of(rule.measure)}
+        windowed = [rule.measure for rule in rules if not isinstance(rule.measure, Level)]
+        self._remembered = {one.metric for measure in windowed for one in selectors_of(measure)}
+        self._history = History(max(map(window_of, windowed), default=0), 2 * interval_seconds)
+        self._states: Mapping[Subject, State] = {}
+        self._last_ns: int | None = None  # of the last evaluation, also by a process before this one
+
+    async def resume(self) -> None:
+        """With what the process before this one knew."""
+        kept = await self._store.load()
+        for snapshot in kept.snapshots:
+            self._history.add(snapshot)
+        self._states = kept.states
+        self._last_ns = self._history.newest_ns
+
+    async def run(self) -> None:
+        """For ever. Trouble with one evaluation is told, and the next one comes all the same."""
+        due_ns = self._clock.now_ns()
+        while True:
+            due_ns = max(due_ns + self._interval_ns, self._clock.now_ns())  # what was missed is not made up for
+            await self._clock.sleep_until(due_ns)
+            try:
+                await self.evaluate()
+            except HoldfastError as error:
+                log.error("alerts could not be judged", extra={"fields": {"error": str(error)}})
+            except Exception:  # a fault in one source of metrics must not silence every alert
+                log.exception("alerts could not be judged")
+
+    async def evaluate(self) -> None:
+        """Once. The sink knows before the state is saved: a crash in between tells it twice, never not at all."""
+        families = await self._read()
+        now_ns = self._clock.now_ns()
+        now = snapshot_of(families, now_ns, self._wanted)
+        remembered = {one: value for one, value in now.values.items() if one.metric in self._remembered}
+        self._history.add(Snapshot(now_ns, remembered))
+        passed = await self._passed(Reading(now.values, self._history))
+        judged = judge(passed, self._holds_for, self._watched_states(now_ns), now_ns)
+        if judged.begun or judged.ended:
+            told = [self._alert(subject, state) for subject, state in judged.begun.items()]
+            told += [self._alert(subject, state, now_ns) for subject, state in judged.ended.items()]
+            await self._sink.accept(told)
+        self._states = judged.states
+        self._last_ns = now_ns
+        await self._store.save(Snapshot(now_ns, remembered), judged.states, self._history.forget_ns)
+
+    async def _passed(self, reading: Reading) -> dict[Subject, float]:
+        found: dict[Subject, float] = {}
+        for rule in self._rules.values():
+            found |= reading.passed(rule)
+            await asyncio.sleep(0)  # with a thousand subscriptions all rules together take tens of milliseconds
+        return found
+
+    def _watched_states(self, now_ns: int) -> Mapping[Subject, State]:
+        gap_ns = now_ns - self._last_ns - self._interval_ns if self._last_ns is not None else 0
+        if gap_ns <= (LATEST - 1) * self._interval_ns:
+            return self._states
+        log.warning("nobody judged the alerts for a while", extra={"fields": {"seconds": gap_ns // NANOSECONDS}})
+        return without_gap(self._states, gap_ns)
+
+    def _alert(self, subject: Subject, state: State, ended_ns: int | None = None) -> Alert:
+        assert state.firing_ns is not None
+        labels = dict(subject.labels)
+        rule = self._rules.get(subject.rule)
+        said = summary(rule, labels) if rule else f"{subject.rule} is not judged any more"
+        details = {"runbook": f"{self._runbook_url}#{rule.runbook}"} if rule else {}
+        return Alert(
+            subject.rule, subject.severity, labels, said, state.firing_ns, ended_ns, state.value, details=details
+        )
+
+    # What it tells of itself.
+
+    @property
+    def states(self) -> Mapping[Subject, State]:
+        return self._states
+
+    def families(self) -> list[Family]:
+        firing = dict.fromkeys(map(str, Severity), 0)
+        for subject, state in self._states.items():
+            firing[subject.severity] += state.firing_ns is not None
+        found = [Family(metrics.FIRING, [Sample((severity,), count) for severity, count in firing.items()])]
+        if self._last_ns is not None:
+            found.append(Family(metrics.LAST_EVALUATION, [Sample((), self._last_ns / NANOSECONDS)]))
+        return found

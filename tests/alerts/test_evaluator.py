@@ -1,0 +1,325 @@
+"""The evaluator over its real store: the same minutes as Prometheus, kills in between, and trouble of all kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.alerts.alert import Alert, Severity
+from holdfast.alerts.evaluator import Evaluator
+from holdfast.alerts.rule import Level, Rule
+from holdfast.alerts.selector import Selector
+from holdfast.alerts.tuning import rules_from
+from holdfast.clock import NANOSECONDS
+from holdfast.errors import StorageUnavailable
+from holdfast.metrics import alerts as metrics
+from holdfast.metrics.metric import Family, Sample
+from holdfast.metrics.table import METRICS
+from holdfast.settings import AlertSettings
+from holdfast.stores.sqlite.alert_states import SqliteAlertStates
+from holdfast.stores.sqlite.alerts_schema import SCHEMA
+from holdfast.stores.sqlite.database import Database
+from holdfast.testing import ManualClock
+from tests.alerts.timelines import (
+    OF_SUBSCRIPTION,
+    OLDEST,
+    OPEN,
+    PATH,
+    PERMANENT,
+    RECORDED,
+    TIMELINES,
+    Timeline,
+    answers,
+)
+
+MINUTE = 60.0
+
+
+class Told:
+    """A sink that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.alerts: list[Alert] = []
+        self.broken = False
+
+    async def accept(self, alerts: Sequence[Alert]) -> None:
+        if self.broken:
+            raise StorageUnavailable("the outbox is full")
+        self.alerts += alerts
+
+    def of(self, rule: str) -> list[Alert]:
+        return [alert for alert in self.alerts if alert.rule == rule]
+
+
+class Watch:
+    """Something that is watched minute by minute, by one evaluator after the other over one file."""
+
+    def __init__(self, path: Path, rules: Sequence[Rule]) -> None:
+        self.clock = ManualClock()
+        self.sink = Told()
+        self.says: Mapping[str, float | None] = {}
+        self.broken = False
+        self._path = path
+        self._rules = rules
+        self._database: Database | None = None
+        self.evaluator: Evaluator
+
+    async def start(self) -> None:
+        self._database = await Database.open(self._path, SCHEMA)
+        states = SqliteAlertStates(self._database)
+        self.evaluator = Evaluator(self._rules, self.read, states, self.sink, self.clock, MINUTE, "runbook")
+        await self.evaluator.resume()
+
+    async def stop(self) -> None:
+        """What it has saved is all that remains, as after a kill."""
+        assert self._database
+        await self._database.close()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    async def read(self) -> Iterable[Family]:
+        if self.broken:
+            raise StorageUnavailable("locked")
+        return families(self.says)
+
+    def firing(self, rule: str) -> list[dict[str, str]]:
+        states = self.evaluator.states.items()
+        return [dict(one.labels) for one, state in states if one.rule == rule and state.firing_ns is not None]
+
+    async def minute(self, says: Mapping[str, float | None], minutes: int = 1) -> None:
+        self.says = says
+        for _ in range(minutes):
+            await self.evaluator.evaluate()
+            self.clock.advance(MINUTE)
+
+
+def families(says: Mapping[str, float | None]) -> list[Family]:
+    """As sources report them: a metric without a series is there all the same."""
+    found: dict[str, Family] = {}
+    by_name = {metric.name: metric for metric in METRICS}
+    for text, value in says.items():
+        selector = Selector.parse(text)
+        metric = by_name[selector.metric]
+        labels = {matcher.label: matcher.value for matcher in selector.matchers}
+        family = found.setdefault(metric.name, Family(metric, []))
+        if value is not None:
+            family.samples.append(Sample(tuple(labels[name] for name in metric.labels), value))
+    return [*found.values()]
+
+
+async def watch(path: Path, settings: AlertSettings | None = None) -> Watch:
+    watched = Watch(path / "alerts.db", rules_from(settings or AlertSettings(), "local"))
+    await watched.start()
+    return watched
+
+
+# The same minutes.
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["", "killed again and again"])
+@pytest.mark.parametrize("timeline", TIMELINES, ids=lambda one: f"{one.rule}: {one.what}")
+async def test_the_evaluator_fires_at_its_minutes(timeline: Timeline, killed: bool, tmp_path: Path) -> None:
+    watched = await watch(tmp_path, timeline.settings)
+    found: list[list[dict[str, str]]] = []
+    for minute in range(timeline.minutes):
+        if killed and minute % 3 == 0:
+            await watched.restart()
+        await watched.minute(timeline.at(minute))
+        found.append(watched.firing(timeline.rule))
+    await watched.stop()
+    assert found == [[dict(timeline.labels)] if timeline.firing_at(minute) else [] for minute in range(len(found))]
+    # And people are told each of it once.
+    start = watched.clock.now_ns() - round(timeline.minutes * MINUTE * NANOSECONDS)
+    told = [
+        (alert.started_at_ns - start, None if alert.ended_at_ns is None else alert.ended_at_ns - start)
+        for alert in watched.sink.of(timeline.rule)
+    ]
+    expected: list[tuple[int, int | None]] = []
+    for first, last in timeline.fires:
+        begun, ended = (round(minute * MINUTE * NANOSECONDS) for minute in (first, last + 1))
+        expected += [(begun, None), (begun, ended)] if last + 1 < timeline.minutes else [(begun, None)]
+    assert told == expected
+
+
+async def test_what_people_are_told(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+    began = watched.clock.now_ns()
+    await watched.minute({OLDEST: 301.5})
+    await watched.minute({OLDEST: 0})
+    await watched.stop()
+    begun, ended = watched.sink.alerts
+    assert begun == Alert(
+        "OldestUnacked",
+        Severity.WARNING,
+        OF_SUBSCRIPTION,
+        f"The oldest message of {PATH} has not been acked for more than 5 minutes",
+        began,
+        value=301.5,
+        details={"runbook": "runbook#oldest-unacked"},
+    )
+    assert (ended.key, ended.started_at_ns, ended.ended_at_ns) == (begun.key, began, began + 60 * NANOSECONDS)
+
+
+# Restarts and gaps.
+
+
+async def test_time_in_which_nobody_looked_does_not_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    watched = await watch(tmp_path)
+    await watched.minute({OPEN: 2}, 4)  # pending for 3 minutes at the last look
+    watched.clock.advance(20 * MINUTE)
+    await watched.restart()
+    await watched.minute({OPEN: 2})  # 4 that somebody saw
+    assert watched.firing("DeadLettersWait") == []
+    assert "nobody judged the alerts for a while" in caplog.text
+    await watched.minute({OPEN: 2})
+    assert watched.firing("DeadLettersWait") == [OF_SUBSCRIPTION]
+    await watched.stop()
+
+
+async def test_what_happened_while_nobody_looked_is_not_told_to_be_of_now(tmp_path: Path) -> None:
+    """The desk's counters go on while this process is down: another one writes to its store."""
+    watched = await watch(tmp_path)
+    await watched.minute({RECORDED: 5, PERMANENT: 5}, 15)
+    watched.clock.advance(40 * MINUTE)
+    await watched.restart()
+    await watched.minute({RECORDED: 500, PERMANENT: 9}, 15)
+    assert watched.sink.alerts == []
+    await watched.stop()
+
+
+async def test_what_fired_before_a_gap_goes_on_without_being_told_again(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+    await watched.minute({OLDEST: 400})
+    watched.clock.advance(90 * MINUTE)
+    await watched.restart()
+    await watched.minute({OLDEST: 400})
+    assert len(watched.sink.alerts) == 1
+    watched.clock.advance(90 * MINUTE)
+    await watched.restart()
+    await watched.minute({OLDEST: 4})
+    assert [alert.ended_at_ns is None for alert in watched.sink.alerts] == [True, False]
+    await watched.stop()
+
+
+async def test_a_clock_that_is_set_back(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+    await watched.minute({OPEN: 2, answers(500): 0}, 3)
+    watched.clock.advance(-60 * MINUTE)
+    await watched.minute({OPEN: 2, answers(500): 0}, 5)
+    assert watched.firing("DeadLettersWait") == []
+    await watched.minute({OPEN: 2, answers(500): 0})
+    assert watched.firing("DeadLettersWait") == [OF_SUBSCRIPTION]
+    await watched.stop()
+
+
+async def test_a_rule_that_is_taken_away_ends_its_alert(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+    await watched.minute({OLDEST: 400})
+    await watched.stop()
+    off = await watch(tmp_path, AlertSettings(rules=({"rule": "OldestUnacked", "enabled": False},)))
+    await off.minute({OLDEST: 400})
+    [ended] = off.sink.alerts
+    assert ended.ended_at_ns is not None
+    assert ended.key == watched.sink.alerts[0].key
+    await off.stop()
+
+
+# Trouble.
+
+
+async def test_a_sink_that_fails_is_told_again(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+    watched.sink.broken = True
+    with pytest.raises(StorageUnavailable):
+        await watched.minute({OLDEST: 400})
+    assert watched.firing("OldestUnacked") == []
+    await watched.restart()
+    watched.sink.broken = False
+    await watched.minute({OLDEST: 400})
+    assert [alert.rule for alert in watched.sink.alerts] == ["OldestUnacked"]
+    await watched.stop()
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable("locked"), ValueError("a fault of ours")])
+async def test_it_goes_on_after_an_evaluation_that_failed(
+    error: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = asyncio.Event()
+    clock = ManualClock()
+    reads = 0
+
+    class Sink(Told):
+        async def accept(self, alerts: Sequence[Alert]) -> None:
+            told.set()
+
+    async def read() -> list[Family]:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            raise error
+        return families({OLDEST: 400})
+
+    database = await Database.in_memory(SCHEMA)
+    rules = rules_from(AlertSettings(), "local")
+    evaluator = Evaluator(rules, read, SqliteAlertStates(database), Sink(), clock, 15)
+    await evaluator.resume()
+    task = asyncio.create_task(evaluator.run())
+    while not told.is_set():
+        clock.advance(1)
+        await asyncio.sleep(0)
+    assert reads >= 2
+    assert [record.levelno for record in caplog.records] == [logging.ERROR]
+    assert str(error) in caplog.text or str(error) in str(caplog.records[0].__dict__)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await database.close()
+
+
+async def test_a_read_that_fails_changes_nothing(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+    await watched.minute({OLDEST: 400})
+    watched.broken = True
+    with pytest.raises(StorageUnavailable):
+        await watched.minute({})
+    assert watched.firing("OldestUnacked") == [OF_SUBSCRIPTION]
+    assert len(watched.sink.alerts) == 1
+    await watched.stop()
+
+
+# What it tells of itself.
+
+
+async def test_its_own_metrics(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+
+    def own() -> dict[str, dict[tuple[str, ...], object]]:
+        return {metric.name: dict(samples) for metric, samples in watched.evaluator.families()}
+
+    assert own() == {metrics.FIRING.name: {("warning",): 0, ("critical",): 0}}
+    last = watched.clock.now_ns() / NANOSECONDS
+    await watched.minute({OLDEST: 1000})
+    assert own() == {
+        metrics.FIRING.name: {("warning",): 1, ("critical",): 1},
+        metrics.LAST_EVALUATION.name: {(): last},
+    }
+    await watched.stop()
+
+
+async def test_the_largest_of_several_series_counts(tmp_path: Path) -> None:
+    level = Level(Selector("holdfast_broker_oldest_unacked_seconds"))
+    watched = Watch(tmp_path / "alerts.db", [Rule("Any", Severity.WARNING, level, 10, "x", "x")])
+    await watched.start()
+    other = OLDEST.replace("orders", "mail")
+    await watched.minute({OLDEST: 5, other: 20})
+    assert [alert.value for alert in watched.sink.alerts] == [20]
+    await watched.minute({other: 5, OLDEST: 30})
+    assert watched.firing("Any") == [{}]
+    await watched.minute({other: 5, OLDEST: 6})
+    assert watched.firing("Any") == []
+    await watched.stop()
