@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 import time
 import urllib.request
@@ -40,8 +41,10 @@ LOOK_EVERY_SECONDS = 0.1
 
 def run(session: Session) -> list[Comparison]:
     loads, most = [], []
+    recorded = session.scratch / "recorded.db"
+    asyncio.run(_record(recorded))
     for number in range(session.rounds):
-        load, fullest = _round(session, number)
+        load, fullest = _round(session, recorded, number)
         print(
             f"   replay, round {number + 1}: {load.per_second:,.0f} msg/s, at most {fullest:,} in a second", flush=True
         )
@@ -72,11 +75,11 @@ def run(session: Session) -> list[Comparison]:
     ]
 
 
-def _round(session: Session, number: int) -> tuple[Load, int]:
-    """On a fresh desk and broker."""
+def _round(session: Session, recorded: Path, number: int) -> tuple[Load, int]:
+    """On a fresh broker and a copy of the desk."""
     data = session.scratch / f"replay-{number}"
     data.mkdir()
-    asyncio.run(_record(data))
+    shutil.copy(recorded, data / "failures.db")
     broker_port = free_port()
     with (
         holdfast_up("Holdfast", session.scratch, data, broker_port) as server,
@@ -88,8 +91,8 @@ def _round(session: Session, number: int) -> tuple[Load, int]:
             return _measure(server, times), most_within_a_second(times)
 
 
-async def _record(data: Path) -> None:
-    store = await SqliteDeskStore.open(data / "failures.db")
+async def _record(path: Path) -> None:
+    store = await SqliteDeskStore.open(path)
     for start in range(0, FAILURES, RECORDED_AT_ONCE):
         await store.record([_failure(number) for number in range(start, start + RECORDED_AT_ONCE)])
     await store.close()
