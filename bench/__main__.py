@@ -10,10 +10,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import broker, consumer, desk, desk_replay, firestore, pull, push, report, startup
+from bench import broker, consumer, desk, desk_replay, firestore, growth, plot, pull, push, report, startup
 from bench.environment import describe_environment
 from bench.figures import Comparison, Part
 from bench.generator import Generator, LoadFailed
@@ -22,6 +22,7 @@ from bench.session import Session
 
 PARTS: dict[str, Callable[[Session], list[Comparison]]] = {
     "broker": broker.run,
+    "growth": growth.run,
     "push": push.run,
     "startup": startup.run,
     "consumer": consumer.run,
@@ -30,6 +31,9 @@ PARTS: dict[str, Callable[[Session], list[Comparison]]] = {
     "desk": desk.run,
     "desk_replay": desk_replay.run,
 }
+
+# What is not drawn as bars.
+DRAWN: dict[str, Callable[[Sequence[Comparison]], str]] = {"growth": growth.draw}
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -69,7 +73,8 @@ def _run(name: str, session: Session) -> None:
     started = time.monotonic()
     comparisons = PARTS[name](session)
     seconds = time.monotonic() - started
-    report.write_part(RESULTS, Part(name, environment, seconds, comparisons))
+    draw = DRAWN.get(name, plot.bars)
+    report.write_part(RESULTS, Part(name, environment, seconds, comparisons), draw(comparisons))
     report.write_markdown(RESULTS)
 
 

@@ -44,22 +44,26 @@ class Load:
         return cls(generator_cpu_seconds=raw.pop("cpu_seconds"), **raw)
 
 
+def build(name: str, package: str) -> Path:
+    """A program of bench/load. Go itself knows whether anything changed, and takes no time when nothing did."""
+    go = shutil.which("go")
+    if go is None:
+        raise Missing("the load generator needs Go 1.26 or newer to be built, and there is no `go` on the PATH")
+    program = SOURCES / ".build" / name
+    command = [go, "build", "-trimpath", "-o", str(program), package]
+    built = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
+    if built.returncode != 0:
+        raise Missing(f"{name} could not be built: {_last_line(built.stderr)}")
+    return program
+
+
 class Generator:
     def __init__(self, program: Path) -> None:
         self._program = program
 
     @classmethod
     def build(cls) -> Self:
-        """Go itself knows whether anything changed, and takes no time when nothing did."""
-        go = shutil.which("go")
-        if go is None:
-            raise Missing("the load generator needs Go 1.26 or newer to be built, and there is no `go` on the PATH")
-        program = SOURCES / ".build" / "load"
-        command = [go, "build", "-trimpath", "-o", str(program), "."]
-        built = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
-        if built.returncode != 0:
-            raise Missing(f"the load generator could not be built: {_last_line(built.stderr)}")
-        return cls(program)
+        return cls(build("load", "."))
 
     def run(self, command: str, port: int, server_pid: int, *, limit_seconds: int, **flags: int) -> Load:
         words = [str(self._program), command, "-target", f"127.0.0.1:{port}", "-server-pid", str(server_pid)]

@@ -19,6 +19,7 @@ from typing import Self
 import grpc
 
 from bench import procfs
+from bench.generator import build
 from bench.missing import Missing
 
 START_SECONDS = 30.0
@@ -207,6 +208,12 @@ def google_emulator(scratch: Path) -> Server:
     flags = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command = [java, *flags, "-jar", str(emulator_jar()), "--host=127.0.0.1", f"--port={port}"]
     return Server("Google's emulator", command, port, scratch)
+
+
+def go_pstest(scratch: Path) -> Server:
+    """The fake that Go's client brings for tests."""
+    port = free_port()
+    return Server("Go's pstest", [str(build("pstest", "./pstest")), "-port", str(port)], port, scratch)
 
 
 def emulator_jar() -> Path:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import plot
 from bench.figures import Comparison, Part, Series, Usage
 
 HEAD = """# Benchmark results
@@ -21,11 +20,11 @@ and two attributes, and one subscription waits for them where the measure does n
 """
 
 
-def write_part(results: Path, part: Part) -> None:
+def write_part(results: Path, part: Part, picture: str) -> None:
     results.mkdir(parents=True, exist_ok=True)
     text = json.dumps(part.to_json(), indent=2, ensure_ascii=False)
     (results / f"{part.name}.json").write_text(f"{text}\n")
-    (results / f"{part.name}.svg").write_text(plot.bars(part.comparisons))
+    (results / f"{part.name}.svg").write_text(picture)
 
 
 def read_parts(results: Path) -> list[Part]:

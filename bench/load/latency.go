@@ -17,7 +17,7 @@ func measureLatency(ctx context.Context, s settings) (result, error) {
 	defer srv.close()
 	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
-	pull, err := srv.stream(streaming, s.outstanding)
+	pull, err := srv.stream(streaming, 0, s.outstanding)
 	if err != nil {
 		return result{}, err
 	}

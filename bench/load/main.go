@@ -19,19 +19,19 @@ import (
 
 // settings are the same for every command; each uses those that mean something to it.
 type settings struct {
-	target      string
-	messages    int
-	size        int
-	batch       int
-	callers     int
-	connections int
-	outstanding int
-	// Of commands with push subscriptions.
+	target        string
+	messages      int
+	size          int
+	batch         int
+	callers       int
+	connections   int
+	outstanding   int
 	subscriptions int
-	hanging       int
-	rate          int
-	status        int
-	backoff       int
+	// Of commands with push subscriptions.
+	hanging int
+	rate    int
+	status  int
+	backoff int
 	// Of a consumer's push endpoint.
 	services  int
 	serverPID int
@@ -60,6 +60,7 @@ type command func(ctx context.Context, s settings) (result, error)
 var commands = map[string]command{
 	"publish": measurePublish,
 	"stream":  measureStream,
+	"drain":   measureDrain,
 	"latency": measureLatency,
 	"push":    measurePush,
 	"fanout":  measureFanout,
@@ -111,7 +112,7 @@ func parse(name string, args []string) (settings, error) {
 	flags.IntVar(&s.callers, "callers", 8, "Publish calls under way at once")
 	flags.IntVar(&s.connections, "connections", 2, "connections that the callers share")
 	flags.IntVar(&s.outstanding, "outstanding", 10_000, "messages that a stream allows to be unacked")
-	flags.IntVar(&s.subscriptions, "subscriptions", 1, "push subscriptions that each get every message")
+	flags.IntVar(&s.subscriptions, "subscriptions", 1, "subscriptions that each get every message")
 	flags.IntVar(&s.hanging, "hanging", 0, "of these, how many stop answering after the first tenth of the messages")
 	flags.IntVar(&s.rate, "rate", 0, "batches to publish in a second; 0 means as fast as they are taken")
 	flags.IntVar(&s.status, "status", 422, "what an endpoint answers that refuses every message")

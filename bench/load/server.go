@@ -141,8 +141,8 @@ func (srv *server) publish(ctx context.Context, caller int, b *batch) error {
 	return srv.connection(caller).Invoke(ctx, publishMethod, &b.encoded, &response, grpc.ForceCodecV2(rawCodec{}))
 }
 
-// stream opens a streaming pull and sends its first request.
-func (srv *server) stream(ctx context.Context, outstanding int) (*pullStream, error) {
+// stream opens a streaming pull from a subscription and sends its first request.
+func (srv *server) stream(ctx context.Context, number, outstanding int) (*pullStream, error) {
 	description := &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}
 	// The last connection, which has the fewest callers.
 	connection := srv.connections[len(srv.connections)-1]
@@ -150,7 +150,7 @@ func (srv *server) stream(ctx context.Context, outstanding int) (*pullStream, er
 	if err != nil {
 		return nil, err
 	}
-	first, err := firstStreamRequest(srv.subscriptions[0], outstanding)
+	first, err := firstStreamRequest(srv.subscriptions[number], outstanding)
 	if err != nil {
 		return nil, err
 	}

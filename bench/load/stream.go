@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
@@ -45,10 +48,10 @@ func (p *pullStream) next(do func(sequence int) error) error {
 	return p.stream.SendMsg(&p.acks)
 }
 
-// measureStream: messages a second from publish to ack. The server lets no more than -outstanding be unacked, so the
-// time covers its handling of all acks but the last few.
+// measureStream: messages a second from publish to ack, each to every subscription. The server lets no more than
+// -outstanding be unacked, so the time covers its handling of all acks but the last few.
 func measureStream(ctx context.Context, s settings) (result, error) {
-	srv, err := open(ctx, s, "")
+	srv, err := open(ctx, s, make([]string, s.subscriptions)...)
 	if err != nil {
 		return result{}, err
 	}
@@ -57,30 +60,74 @@ func measureStream(ctx context.Context, s settings) (result, error) {
 	deadline := timer.deadline(s.limit)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
-	pull, err := srv.stream(ctx, s.outstanding)
-	if err != nil {
-		return result{}, err
-	}
 	publishing := make(chan error, 1)
 	go func() {
 		_, err := publishAll(ctx, srv, s, atOnce, deadline)
 		publishing <- err
 	}()
-	arrived := newSeen(s.messages)
-	for !arrived.all() {
-		if err := pull.next(arrived.mark); err != nil {
-			if outOfTime(ctx) {
-				break
-			}
-			return result{}, err
-		}
+	measured, err := receiveAll(ctx, srv, s, timer)
+	if err != nil {
+		return result{}, err
 	}
-	measured := timer.result(arrived.distinct, s.messages)
-	measured.Duplicates = arrived.duplicates
 	if err := <-publishing; err != nil && !outOfTime(ctx) {
 		return result{}, err
 	}
 	return measured, nil
+}
+
+// measureDrain: messages a second to ack of those that all wait already when the stream is opened.
+func measureDrain(ctx context.Context, s settings) (result, error) {
+	srv, err := open(ctx, s, make([]string, s.subscriptions)...)
+	if err != nil {
+		return result{}, err
+	}
+	defer srv.close()
+	waiting, err := publishAll(ctx, srv, s, atOnce, time.Now().Add(s.limit))
+	if err != nil {
+		return result{}, err
+	}
+	if waiting < s.messages {
+		return result{}, fmt.Errorf("only %d of %d messages were published in time", waiting, s.messages)
+	}
+	timer := startTimer(s)
+	ctx, cancel := context.WithDeadline(ctx, timer.deadline(s.limit))
+	defer cancel()
+	return receiveAll(ctx, srv, s, timer)
+}
+
+// receiveAll opens a stream for each subscription and reads until every one has had every message.
+func receiveAll(ctx context.Context, srv *server, s settings, timer timer) (result, error) {
+	arrived := make([]*seen, s.subscriptions)
+	failures := make([]error, s.subscriptions)
+	var streams sync.WaitGroup
+	for number := range arrived {
+		arrived[number] = newSeen(s.messages)
+		streams.Go(func() { failures[number] = receiveFrom(ctx, srv, number, s.outstanding, arrived[number]) })
+	}
+	streams.Wait()
+	if err := errors.Join(failures...); err != nil {
+		return result{}, err
+	}
+	distinct, duplicates := 0, 0
+	for _, one := range arrived {
+		distinct += one.distinct
+		duplicates += one.duplicates
+	}
+	measured := timer.result(distinct, s.messages*s.subscriptions)
+	measured.Duplicates = duplicates
+	return measured, nil
+}
+
+// receiveFrom ends early, and without an error, when the time is over.
+func receiveFrom(ctx context.Context, srv *server, number, outstanding int, arrived *seen) error {
+	pull, err := srv.stream(ctx, number, outstanding)
+	for err == nil && !arrived.all() {
+		err = pull.next(arrived.mark)
+	}
+	if outOfTime(ctx) {
+		return nil
+	}
+	return err
 }
 
 func outOfTime(ctx context.Context) bool {
