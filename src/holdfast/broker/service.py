@@ -38,7 +38,7 @@ from holdfast.broker.tail_cache import TailCache
 from holdfast.broker.topics import TopicLog, message_number, sequence_of
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import AlreadyExists, BadInput, FailedPrecondition, NotFound, StaleAckIds
-from holdfast.model.fate import Fate
+from holdfast.model.fate import Fate, Release
 from holdfast.model.message import Message
 from holdfast.model.names import DELETED_TOPIC, check_project, check_snapshot
 from holdfast.model.resources import PushConfig, SchemaSettings, Subscription, Topic
@@ -319,11 +319,16 @@ class Broker:
         queues = [self.queue(subscription)] if subscription else self.queues
         return [one for queue in sorted(queues, key=lambda queue: queue.config.name) for one in await queue.held()]
 
-    async def release(self, subscription: str, message_id: str) -> bool:
-        """The key that is held at this message goes on without it. False when it was not held."""
+    async def release(self, subscription: str, message_id: str) -> Release:
+        """The key that is held at this message goes on without it."""
         queue = self.queue(subscription)
         sequence = sequence_of(message_id, queue.topic.key)
-        return sequence is not None and await queue.release(sequence)
+        if sequence is None:
+            return Release.NOT_HELD
+        if await queue.release(sequence):
+            return Release.RELEASED
+        may_be_held = queue.is_open(sequence) and await queue.topic.read_one(sequence) is not None
+        return Release.NOT_YET if may_be_held else Release.NOT_HELD
 
     # Subscriptions.
 

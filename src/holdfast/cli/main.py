@@ -12,6 +12,7 @@ from holdfast.cli.demo import demo
 from holdfast.cli.desk import audit, failures, replay
 from holdfast.cli.load.command import load
 from holdfast.cli.look import docs
+from holdfast.cli.operate.held import held
 from holdfast.cli.operate.messages import publish, pull
 from holdfast.cli.operate.push import push
 from holdfast.cli.operate.schemas import schemas
@@ -30,7 +31,7 @@ SECTIONS = {
     "Look": (docs,),
     "Mend": (failures, replay, audit),
     "Watch": (alerts,),
-    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push),
+    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push, held),
 }
 
 

@@ -10,11 +10,12 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.deadletter.audit import Action, AuditFilter, AuditPage, Entry
 from holdfast.deadletter.failures import Edit, Page, Recorded, Retention
 from holdfast.deadletter.groups import Comment, Group, GroupFilter, GroupPage
+from holdfast.deadletter.held_places import FreedPlace
 from holdfast.deadletter.replay.jobs import Item, ItemPage, ItemState, Job, JobPage, JobState
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.statistics import Statistics, Totals
 from holdfast.model.failed_message import FailedMessage, FailureStatus, Revision
-from holdfast.stores.desk import audit, failures, groups, meta, recording, replays, revisions, statistics
+from holdfast.stores.desk import audit, failures, groups, meta, places, recording, replays, revisions, statistics
 from holdfast.stores.desk.statements import Operation
 
 T = TypeVar("T")
@@ -183,6 +184,15 @@ class SqlDeskStore:
 
     async def lost(self, since_ns: int) -> int:
         return await self._driver.read(lambda: statistics.lost(since_ns))
+
+    # Places in ordering keys.
+
+    async def freed_places(self, limit: int, after_id: int = 0) -> Sequence[FreedPlace]:
+        return await self._driver.read(lambda: places.freed_places(limit, after_id))
+
+    async def forget_places(self, ids: Sequence[int]) -> None:
+        if ids:
+            await self._driver.write(lambda: places.forget(ids))
 
     # Audit.
 

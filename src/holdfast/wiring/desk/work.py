@@ -11,6 +11,7 @@ from typing import Protocol
 from holdfast.clock import Clock
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.collector import Collector
+from holdfast.deadletter.held_places import HeldPlaces
 from holdfast.deadletter.intake import Intake
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.pace import Pace
@@ -77,7 +78,8 @@ async def working(
     """At the end nothing more is taken in or sent; what was received and what is being sent is finished."""
     sources = _sources(settings, part.transport, topology, may_create=may_create)
     collector = Collector(part.transport, part.intake, clock, sources)
-    async with background(make_clean_up(settings, clock, part.store).run()):
+    places = HeldPlaces(part.store, part.transport, clock)
+    async with background(make_clean_up(settings, clock, part.store).run()), background(places.run()):
         running = [asyncio.create_task(collector.run()), asyncio.create_task(part.retries.run())]
         try:
             yield
