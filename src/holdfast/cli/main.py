@@ -10,6 +10,7 @@ import holdfast
 from holdfast.cli.alerts import alerts
 from holdfast.cli.demo import demo
 from holdfast.cli.desk import audit, failures, replay
+from holdfast.cli.ingest import ingest
 from holdfast.cli.load.command import load
 from holdfast.cli.look import docs
 from holdfast.cli.operate.held import held
@@ -31,7 +32,7 @@ SECTIONS = {
     "Look": (docs,),
     "Mend": (failures, replay, audit),
     "Watch": (alerts,),
-    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push, held),
+    "Operate": (topics, subscriptions, schemas, snapshots, ingest, publish, pull, tail, push, held),
 }
 
 

@@ -33,6 +33,7 @@ from holdfast.wiring.consumer import (
     make_pipeline,
     warn_of_unmapped,
 )
+from holdfast.wiring.desk.ingest import validation_of
 from holdfast.wiring.desk.serving import ConsumerBeside, counted_by, serving_desk
 from holdfast.wiring.desk.work import make_desk, retry_policy, working
 from holdfast.wiring.lifetimes import background, entered, serving
@@ -78,16 +79,16 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         if may_create:
             await create_absent(topology, transport)
             await _point_push_here(part.broker, topology, settings.http.host)
-        desk = await make_desk(settings, clock, policy, failures, transport)
+        schemas = LocalSchemas(part.broker)
+        validation = validation_of(settings, clock, schemas, app)
+        desk = await make_desk(settings, clock, policy, failures, transport, validation)
         sink = desk_failure_sink(settings, clock, transport, desk.intake)
         pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics))
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
         beside = ConsumerBeside(app, counted_by(pipeline.recent, clock))
-        desk_routes = await stack.enter_async_context(
-            serving_desk(failures, transport, LocalSchemas(part.broker), clock, settings, metrics, beside)
-        )
+        desk_routes = await stack.enter_async_context(serving_desk(desk, schemas, clock, settings, metrics, beside))
         routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes, *shared]
         checks = {"broker": part.broker.check, "documents": documents.check, "failures": failures.check}
         await stack.enter_async_context(watching(settings, clock, metrics, "up"))
@@ -152,13 +153,12 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         may_create = _may_create(settings)
         if may_create:
             await create_absent(topology.dead_letters_only(), transport)
-        desk = await make_desk(settings, clock, policy, failures, transport)
-        await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
+        validation = validation_of(settings, clock, schemas)
+        desk = await make_desk(settings, clock, policy, failures, transport, validation)
+        await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         metrics = process_registry("desk")
-        desk_routes = await stack.enter_async_context(
-            serving_desk(failures, transport, schemas, clock, settings, metrics)
-        )
+        desk_routes = await stack.enter_async_context(serving_desk(desk, schemas, clock, settings, metrics))
         await stack.enter_async_context(watching(settings, clock, metrics, "desk"))
         routes = [*desk_routes, *metrics_api.routes(metrics), *watch_routes]
         checks = {"broker": broker_check(transport, settings.general.project), "failures": failures.check}

@@ -15,6 +15,7 @@ from holdfast.deadletter.held_places import HeldPlaces
 from holdfast.deadletter.intake import Intake
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.pace import Pace
+from holdfast.deadletter.resubmission import Resubmission
 from holdfast.deadletter.retention import CleanUp, Keep
 from holdfast.deadletter.retries import RetryScheduler
 from holdfast.deadletter.retry_ends import RetryEnds
@@ -22,6 +23,7 @@ from holdfast.deadletter.retry_policy import RetryPolicy
 from holdfast.deadletter.sending import Sending
 from holdfast.deadletter.sources import Sources
 from holdfast.deadletter.store import DeskStore
+from holdfast.ingest.validation import Validation
 from holdfast.model.message import Message
 from holdfast.model.names import DESK_SUFFIX, subscription_path
 from holdfast.settings import Settings
@@ -37,13 +39,15 @@ class DeskTransport(Transport, Outlet, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeskPart:
-    """`intake` is also for who captures failures in this process. Nothing runs yet."""
+    """`intake` is also for who captures failures in this process, `validation` for what comes in, and comes in
+    again. Nothing runs yet."""
 
     store: DeskStore
     transport: DeskTransport
     sending: Sending
     intake: Intake
     retries: RetryScheduler
+    validation: Validation
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:
@@ -56,13 +60,20 @@ async def make_intake(store: DeskStore, policy: RetryPolicy, clock: Clock) -> In
 
 
 async def make_desk(
-    settings: Settings, clock: Clock, policy: RetryPolicy, store: DeskStore, transport: DeskTransport
+    settings: Settings,
+    clock: Clock,
+    policy: RetryPolicy,
+    store: DeskStore,
+    transport: DeskTransport,
+    validation: Validation,
 ) -> DeskPart:
     sending = await Sending.of(store)
     ends = RetryEnds(store, transport, policy, clock, settings.desk.retry_settle_seconds)
-    retries = RetryScheduler(store, transport, sending, ends, clock, Pace(settings.desk.retry_per_second))
+    resubmission = Resubmission(transport, sending, policy, clock, validation)
+    pace = Pace(settings.desk.retry_per_second)
+    retries = RetryScheduler(store, transport, sending, ends, resubmission, clock, pace)
     intake = Intake(store, sending, policy, clock, retries.wake)
-    return DeskPart(store, transport, sending, intake, retries)
+    return DeskPart(store, transport, sending, intake, retries, validation)
 
 
 def make_clean_up(settings: Settings, clock: Clock, store: DeskStore) -> CleanUp:
