@@ -19,6 +19,7 @@ from holdfast.settings.push import PushSettings
 from holdfast.settings.setting import Texts
 from holdfast.settings.settings import Settings
 from holdfast.settings.topology import TopologySettings
+from holdfast.settings.traces import TraceSettings
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -35,6 +36,7 @@ __all__ = [
     "Settings",
     "Texts",
     "TopologySettings",
+    "TraceSettings",
     "known_settings",
     "load_settings",
 ]

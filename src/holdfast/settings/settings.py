@@ -16,6 +16,7 @@ from holdfast.settings.http import HttpSettings
 from holdfast.settings.outgoing import OutgoingSettings
 from holdfast.settings.push import PushSettings
 from holdfast.settings.topology import TopologySettings
+from holdfast.settings.traces import TraceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Settings:
     desk: DeskSettings = field(default_factory=DeskSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    traces: TraceSettings = field(default_factory=TraceSettings)
 
 
 # Table of holdfast.toml -> the part of Settings it fills.
@@ -46,6 +48,7 @@ TABLES: Mapping[str, str] = {
     "desk": "desk",
     "topology": "topology",
     "alerts": "alerts",
+    "traces": "traces",
 }
 
 PARTS: Mapping[str, type[Any]] = {
@@ -59,4 +62,5 @@ PARTS: Mapping[str, type[Any]] = {
     "desk": DeskSettings,
     "topology": TopologySettings,
     "alerts": AlertSettings,
+    "traces": TraceSettings,
 }

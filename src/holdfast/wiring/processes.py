@@ -18,6 +18,7 @@ from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings
 from holdfast.topology.default import Topology, create_absent, default_topology
+from holdfast.tracing import spans
 from holdfast.transports.google import GoogleTransport
 from holdfast.transports.local import LocalTransport
 from holdfast.transports.schemas import GoogleSchemas, LocalSchemas
@@ -34,11 +35,12 @@ from holdfast.wiring.consumer import (
     warn_of_unmapped,
 )
 from holdfast.wiring.desk.serving import ConsumerBeside, counted_by, serving_desk
-from holdfast.wiring.desk.work import make_desk, retry_policy, working
+from holdfast.wiring.desk.work import make_desk, retry_policy, traced_outlet, working
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.metrics import process_registry
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
+from holdfast.wiring.tracing import tracing
 from holdfast.wiring.watching import rules_routes, watching
 
 
@@ -66,9 +68,10 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         own_consumer = (reachable(listener.getsockname()[0]), http_port, push_endpoint.PATH)
         guard = address_guard(settings, settings.broker.host, [own_consumer])
         metrics = process_registry("up")
+        traces = await stack.enter_async_context(tracing(settings, metrics, "up"))
         shared = [*metrics_api.routes(metrics), *watch_routes]
         part = await stack.enter_async_context(
-            running_broker_part(settings, clock, guard, broker_ports, metrics, shared)
+            running_broker_part(settings, clock, guard, broker_ports, metrics, shared, traces)
         )
         transport = LocalTransport(part.broker)
         endpoint = push_url(settings, http_port)
@@ -78,17 +81,18 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         if may_create:
             await create_absent(topology, transport)
             await _point_push_here(part.broker, topology, settings.http.host)
-        desk = await make_desk(settings, clock, policy, failures, transport)
+        desk = await make_desk(settings, clock, policy, failures, transport, traces)
         sink = desk_failure_sink(settings, clock, transport, desk.intake)
-        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics))
+        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics, traces))
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
         beside = ConsumerBeside(app, counted_by(pipeline.recent, clock))
+        outlet = traced_outlet(transport, traces, spans.REPLAY)
         desk_routes = await stack.enter_async_context(
-            serving_desk(failures, transport, LocalSchemas(part.broker), clock, settings, metrics, beside)
+            serving_desk(failures, outlet, LocalSchemas(part.broker), clock, settings, metrics, beside)
         )
-        routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes, *shared]
+        routes = [*consumer_routes(pipeline, documents, auth, traces), *desk_routes, *part.routes, *shared]
         checks = {"broker": part.broker.check, "documents": documents.check, "failures": failures.check}
         await stack.enter_async_context(watching(settings, clock, metrics, "up"))
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -106,8 +110,11 @@ async def running_broker(settings: Settings) -> AsyncIterator[Running]:
         ports = take_broker_ports(stack, settings)
         guard = address_guard(settings, settings.broker.host)
         metrics = process_registry("broker")
+        traces = await stack.enter_async_context(tracing(settings, metrics, "broker"))
         routes = [*metrics_api.routes(metrics), *watch_routes]
-        part = await stack.enter_async_context(running_broker_part(settings, clock, guard, ports, metrics, routes))
+        part = await stack.enter_async_context(
+            running_broker_part(settings, clock, guard, ports, metrics, routes, traces)
+        )
         await stack.enter_async_context(watching(settings, clock, metrics, "broker"))
         await stack.enter_async_context(pushing(part.push))
         yield Running(broker_port=part.port)
@@ -122,7 +129,8 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         consumer = make_consumer(settings, clock, load_app(app) if app else None)
         metrics = process_registry("consume")
-        part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics))
+        traces = await stack.enter_async_context(tracing(settings, metrics, "consume"))
+        part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics, traces))
         await stack.enter_async_context(watching(settings, clock, metrics, "consume"))
         routes = [*part.routes, *metrics_api.routes(metrics), *watch_routes]
         paths = [subscription_path(settings.general.project, name) for name in pull]
@@ -152,13 +160,13 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         may_create = _may_create(settings)
         if may_create:
             await create_absent(topology.dead_letters_only(), transport)
-        desk = await make_desk(settings, clock, policy, failures, transport)
+        metrics = process_registry("desk")
+        traces = await stack.enter_async_context(tracing(settings, metrics, "desk"))
+        desk = await make_desk(settings, clock, policy, failures, transport, traces)
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
-        metrics = process_registry("desk")
-        desk_routes = await stack.enter_async_context(
-            serving_desk(failures, transport, schemas, clock, settings, metrics)
-        )
+        outlet = traced_outlet(transport, traces, spans.REPLAY)
+        desk_routes = await stack.enter_async_context(serving_desk(failures, outlet, schemas, clock, settings, metrics))
         await stack.enter_async_context(watching(settings, clock, metrics, "desk"))
         routes = [*desk_routes, *metrics_api.routes(metrics), *watch_routes]
         checks = {"broker": broker_check(transport, settings.general.project), "failures": failures.check}
