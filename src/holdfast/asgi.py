@@ -26,6 +26,7 @@ from holdfast.errors import HoldfastError
 from holdfast.settings import Settings, load_settings
 from holdfast.wiring.consumer import consuming, make_consumer
 from holdfast.wiring.metrics import process_registry
+from holdfast.wiring.tracing import tracing
 
 log = logging.getLogger("holdfast.consumer")
 
@@ -84,7 +85,8 @@ class PushApp:
         settings = self._settings or load_settings()
         app = make_consumer(settings, clock, self._consumer)
         registry = process_registry("consume")
-        part = await self._running.enter_async_context(consuming(settings, app, clock, registry))
+        traces = await self._running.enter_async_context(tracing(settings, registry, "consume"))
+        part = await self._running.enter_async_context(consuming(settings, app, clock, registry, traces))
         # Documents and outcomes are not for everybody who can reach the host app.
-        routes = [*push_endpoint.routes(part.pipeline, part.auth), *metrics.routes(registry)]
+        routes = [*push_endpoint.routes(part.pipeline, part.auth, traces), *metrics.routes(registry)]
         return make_app(routes, part.checks)

@@ -30,6 +30,15 @@ def test_publish_pull_ack(clients: Clients) -> None:
     assert clients.pull() == []
 
 
+def test_attributes_that_google_clients_write_themselves_are_taken(clients: Clients) -> None:
+    """Their traces would otherwise be the end of every publish."""
+    clients.make()
+    attributes = {"googclient_traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01", "googclient_schemaencoding": "JSON"}
+    clients.publish(b"goog googclient_ data", attributes=attributes)
+    (received,) = clients.pull()
+    assert received.message.attributes == attributes
+
+
 def test_what_a_client_writes_into_id_and_time_is_not_believed(clients: Clients) -> None:
     clients.make()
     (message_id,) = clients.publish(b"x", message_id="mine", publish_time={"seconds": 5, "nanos": 7})
@@ -119,6 +128,12 @@ def test_a_deleted_topics_subscription_keeps_its_messages(clients: Clients) -> N
         (exceptions.InvalidArgument, "bytes", lambda c: c.publish(b"x" * 10_000_001)),
         (exceptions.InvalidArgument, "attributes", lambda c: c.publish(b"x", attributes={"k" * 257: "v"})),
         (exceptions.InvalidArgument, "attributes", lambda c: c.publish(b"x", attributes={"k": "v" * 1025})),
+        (exceptions.InvalidArgument, "attributes", lambda c: c.publish(b"x", attributes={"goog_k": "v"})),
+        (
+            exceptions.InvalidArgument,
+            "attributes",
+            lambda c: c.publish(b"x", attributes={"googclient_k": "v", "google": "v"}),
+        ),
         (
             exceptions.InvalidArgument,
             "attributes",

@@ -27,9 +27,15 @@ def get(url: str) -> Reply:
     return _send(urllib.request.Request(url))
 
 
-def post(url: str, body: Any) -> Reply:
+def text(url: str) -> str:
+    """What is no JSON, such as metrics."""
+    with _opener.open(url, timeout=CALL_SECONDS) as response:
+        return str(response.read().decode())
+
+
+def post(url: str, body: Any, headers: Mapping[str, str] | None = None) -> Reply:
     data = json.dumps(body).encode()
-    return _send(urllib.request.Request(url, data, {"Content-Type": "application/json"}))
+    return _send(urllib.request.Request(url, data, {"Content-Type": "application/json", **(headers or {})}))
 
 
 def push(

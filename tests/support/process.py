@@ -85,7 +85,7 @@ class Launcher:
     def __init__(self, cwd: Path) -> None:
         self.cwd = cwd
         self.data = cwd / ".holdfast"
-        self._started: list[Running] = []
+        self.started: list[Running] = []
 
     def __enter__(self) -> Self:
         return self
@@ -93,15 +93,15 @@ class Launcher:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for running in self._started:
+        for running in self.started:
             if running.process.poll() is None:
                 running.kill()
 
     def start(self, *args: str, env: Mapping[str, str] | None = None) -> Running:
         """Gives it at once: it may not be up yet."""
-        logs = self.cwd / "logs" / f"{len(self._started)}-{args[0]}"
+        logs = self.cwd / "logs" / f"{len(self.started)}-{args[0]}"
         running = Running(args, self.cwd, env or {}, logs)
-        self._started.append(running)
+        self.started.append(running)
         return running
 
     def up(self, *args: str, env: Mapping[str, str] | None = None) -> Running:

@@ -14,6 +14,7 @@ from holdfast.api.http2.server import Http2Server
 from holdfast.api.rest.app import rest_app
 from holdfast.api.rest.server import ConnectionServer
 from holdfast.broker.service import Broker
+from holdfast.tracing.traces import Traces
 
 # Calls under way get this long to end by themselves when the broker stops.
 GRACE_SECONDS = 1.0
@@ -21,14 +22,19 @@ GRACE_SECONDS = 1.0
 
 class PubsubServer:
     def __init__(
-        self, broker: Broker, *, grace_seconds: float = GRACE_SECONDS, extra_routes: Sequence[Route] = ()
+        self,
+        broker: Broker,
+        *,
+        grace_seconds: float = GRACE_SECONDS,
+        extra_routes: Sequence[Route] = (),
+        traces: Traces | None = None,
     ) -> None:
         """`extra_routes` are served on the same port, besides Pub/Sub."""
         self._grace_seconds = grace_seconds
         self._subscriber = subscriber.Subscriber(broker)
         # By service and method name. gRPC and REST offer the same ones.
         services: Mapping[str, Mapping[str, Method | StreamMethod]] = {
-            publisher.SERVICE: publisher.Publisher(broker).methods(),
+            publisher.SERVICE: publisher.Publisher(broker, traces).methods(),
             subscriber.SERVICE: self._subscriber.methods(),
             schemas.SERVICE: schemas.Schemas(broker.schemas).methods(),
             iam.SERVICE: iam.Policies(broker).methods(),

@@ -37,6 +37,10 @@ LABELS = 64
 LABEL_CHARACTERS = 63
 FILTER_BYTES = 256
 
+# Keys that begin with "goog" are Google's. Its clients write some themselves: googclient_traceparent, for traces, and
+# googclient_schemaencoding with its like.
+CLIENTS_PREFIX = b"googclient_"
+
 
 def check_publish(messages: Sequence[bytes], request_bytes: int) -> None:
     """`messages` are serialized PubsubMessages."""
@@ -54,7 +58,7 @@ def check_publish(messages: Sequence[bytes], request_bytes: int) -> None:
 def _is_surely_good(message: bytes) -> bool:
     """Most messages are data and a few short attributes: then the data's length, which stands in front, shows that
     nothing else can be too long. Only the others are taken apart."""
-    if len(message) < 3 or message[0] != _DATA_FIELD or b"goog" in message:
+    if len(message) < 3 or message[0] != _DATA_FIELD or (b"goog" in message and _may_name_goog(message)):
         return False
     length = message[1]
     if length >= 0x80:
@@ -63,6 +67,10 @@ def _is_surely_good(message: bytes) -> bool:
             return False
     # Attributes and ordering key share what is left: no key, and no count of them, can pass its limit.
     return length > 0 and len(message) - length <= ATTRIBUTE_KEY_BYTES
+
+
+def _may_name_goog(message: bytes) -> bool:
+    return message.count(b"goog") != message.count(CLIENTS_PREFIX)
 
 
 def _check_message(field: str, message: Any) -> None:
@@ -79,7 +87,8 @@ def check_attributes(field: str, attributes: Mapping[str, str]) -> None:
     if len(attributes) > ATTRIBUTES:
         raise BadInput(field, f"{len(attributes)} attributes; at most {ATTRIBUTES} are allowed")
     for key, value in attributes.items():
-        if len(key.encode()) > ATTRIBUTE_KEY_BYTES or key.startswith("goog"):
+        reserved = key.startswith("goog") and not key.startswith(CLIENTS_PREFIX.decode())
+        if len(key.encode()) > ATTRIBUTE_KEY_BYTES or reserved:
             raise BadInput(field, f"key {key[:50]!r}: at most {ATTRIBUTE_KEY_BYTES} bytes, not starting with 'goog'")
         if len(value.encode()) > ATTRIBUTE_VALUE_BYTES:
             raise BadInput(f"{field}[{key!r}]", f"a value has at most {ATTRIBUTE_VALUE_BYTES} bytes")

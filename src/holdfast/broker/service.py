@@ -85,6 +85,8 @@ def _to_the_end(
 class Broker:
     """Opened by `Broker.open`, which continues where the log says the last process was."""
 
+    _queue_type: type[SubscriptionQueue] = SubscriptionQueue
+
     def __init__(
         self,
         log: MessageLog,
@@ -530,13 +532,16 @@ class Broker:
 
     async def _dead_letter(self, subscription: Subscription, lease: Lease, failure: Failure) -> None:
         assert subscription.dead_letter is not None  # the queue asks only then
-        copy = dead_letter_copy(subscription, lease, failure, self._settings.strict)
+        copy = self._dead_letter_copy(subscription, lease, failure)
         number = message_number(self.queue(subscription.name).topic.key, lease.sequence)
         # Not through publish(): a message at the limits must still fit with the attributes that we add.
         await self._topic(subscription.dead_letter.topic).publish(
             [wire.encode(copy)], self._clock.now_ns(), along=lambda _: self._addressed.dead_letter(number)
         )
         self._addressed.dead_lettered(number)
+
+    def _dead_letter_copy(self, subscription: Subscription, lease: Lease, failure: Failure) -> Message:
+        return dead_letter_copy(subscription, lease, failure, self._settings.strict)
 
     # Inside.
 
@@ -554,7 +559,7 @@ class Broker:
         progress: Progress,
         replacements: Sequence[Replacement] = (),
     ) -> None:
-        queue = SubscriptionQueue(
+        queue = self._queue_type(
             key,
             config,
             topic,

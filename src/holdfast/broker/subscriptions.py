@@ -304,6 +304,10 @@ class SubscriptionQueue:
         """False once it ended: acked, failed, expired, or forgotten by a seek."""
         return self._leases.get(lease.sequence) is lease
 
+    def context_of(self, lease: Lease) -> str:
+        """The trace that it is part of, as W3C writes it: none, where nobody makes traces."""
+        return ""
+
     def give_back(self, leases: Iterable[Lease]) -> None:
         """They never reached a consumer: deliverable again at once, and not counted as an attempt."""
         for lease in leases:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from holdfast.metrics import alerts, broker, consumer, desk, process, push
+from holdfast.metrics import alerts, broker, consumer, desk, process, push, traces
 from holdfast.metrics.metric import Metric
 
 
@@ -12,4 +12,4 @@ def _of(part: ModuleType) -> list[Metric]:
     return [value for value in vars(part).values() if isinstance(value, Metric)]
 
 
-METRICS = tuple(metric for part in (process, broker, push, consumer, desk, alerts) for metric in _of(part))
+METRICS = tuple(metric for part in (process, broker, push, consumer, desk, alerts, traces) for metric in _of(part))

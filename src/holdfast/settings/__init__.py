@@ -20,6 +20,7 @@ from holdfast.settings.push import PushSettings
 from holdfast.settings.setting import Texts
 from holdfast.settings.settings import Settings
 from holdfast.settings.topology import TopologySettings
+from holdfast.settings.traces import TraceSettings
 
 __all__ = [
     "CONFIG_VARIABLE",
@@ -37,6 +38,7 @@ __all__ = [
     "Settings",
     "Texts",
     "TopologySettings",
+    "TraceSettings",
     "known_settings",
     "load_settings",
 ]

@@ -17,6 +17,7 @@ from holdfast.settings.ingest import IngestSettings
 from holdfast.settings.outgoing import OutgoingSettings
 from holdfast.settings.push import PushSettings
 from holdfast.settings.topology import TopologySettings
+from holdfast.settings.traces import TraceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Settings:
     ingest: IngestSettings = field(default_factory=IngestSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
+    traces: TraceSettings = field(default_factory=TraceSettings)
 
 
 # Table of holdfast.toml -> the part of Settings it fills.
@@ -49,6 +51,7 @@ TABLES: Mapping[str, str] = {
     "ingest": "ingest",
     "topology": "topology",
     "alerts": "alerts",
+    "traces": "traces",
 }
 
 PARTS: Mapping[str, type[Any]] = {
@@ -63,4 +66,5 @@ PARTS: Mapping[str, type[Any]] = {
     "ingest": IngestSettings,
     "topology": TopologySettings,
     "alerts": AlertSettings,
+    "traces": TraceSettings,
 }

@@ -15,17 +15,21 @@ from holdfast.api.http import held as held_api
 from holdfast.api.http import pauses as pauses_api
 from holdfast.api.http import push_status as push_status_api
 from holdfast.api.pubsub_server import PubsubServer
+from holdfast.broker.log import MessageLog
 from holdfast.broker.metrics import BrokerMetrics
 from holdfast.broker.push.delivery import PushDelivery
 from holdfast.broker.push.metrics import push_metrics
 from holdfast.broker.push.tokens import PushTokens
 from holdfast.broker.retention import keep_removing
 from holdfast.broker.service import Broker
+from holdfast.broker.trace_context import Tracing
+from holdfast.broker.traced import TracedBroker
 from holdfast.clock import Clock
 from holdfast.metrics.registry import MetricsRegistry
 from holdfast.outgoing.addresses import AddressGuard
 from holdfast.outgoing.client import OutgoingClient
-from holdfast.settings import Settings
+from holdfast.settings import BrokerSettings, Settings
+from holdfast.tracing.traces import Traces
 from holdfast.wiring.addresses import url_of
 from holdfast.wiring.lifetimes import background, entered
 from holdfast.wiring.stores import open_log
@@ -48,6 +52,7 @@ async def running_broker_part(
     ports: Sequence[socket.socket],
     metrics: MetricsRegistry,
     more_routes: Sequence[Route] = (),
+    traces: Traces | None = None,
 ) -> AsyncIterator[BrokerPart]:
     """`ports` listen already: one for everything, perhaps a second for gRPC alone. `more_routes` are for them only.
     Push is not started yet."""
@@ -55,9 +60,7 @@ async def running_broker_part(
         log = await entered(stack, await open_log(settings))
         # In memory the log is its own cache.
         broker_settings = replace(settings.broker, cache_megabytes=0) if settings.general.memory else settings.broker
-        broker = await entered(
-            stack, await Broker.open(log, clock, broker_settings, guard, key_days=settings.push.key_days)
-        )
+        broker = await entered(stack, await _open_broker(log, clock, broker_settings, guard, settings, traces))
         port: int = ports[0].getsockname()[1]
         issuer = settings.push.issuer or url_of(settings.broker.host, port)
         client = await entered(stack, OutgoingClient(guard, ca_file=settings.push.ca_file))
@@ -73,11 +76,26 @@ async def running_broker_part(
         ]
         ready = health.routes({"broker": broker.check})
         own_routes = [*routes, *more_routes, *ready, *openid.routes(broker.signing_keys, lambda: issuer)]
-        server = PubsubServer(broker, extra_routes=own_routes)
+        server = PubsubServer(broker, extra_routes=own_routes, traces=traces)
         await server.serve(*ports)
         stack.push_async_callback(server.stop)
         await stack.enter_async_context(background(keep_removing(broker, clock)))
         yield BrokerPart(broker, push, port, issuer, routes)
+
+
+async def _open_broker(
+    log: MessageLog,
+    clock: Clock,
+    broker_settings: BrokerSettings,
+    guard: AddressGuard,
+    settings: Settings,
+    traces: Traces | None,
+) -> Broker:
+    days = settings.push.key_days
+    if traces is None:
+        return await Broker.open(log, clock, broker_settings, guard, key_days=days)
+    tracing = Tracing(traces, marks=settings.traces.mark_messages)
+    return await TracedBroker.open_traced(log, clock, broker_settings, guard, key_days=days, tracing=tracing)
 
 
 @asynccontextmanager

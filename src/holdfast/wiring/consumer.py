@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.routing import Route
 
@@ -27,6 +28,7 @@ from holdfast.consumer.materializer import materializer
 from holdfast.consumer.metrics import consumer_metrics
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.push_auth import PushAuth
+from holdfast.consumer.traced import TracedPipeline
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.capture import DirectCapture
 from holdfast.deadletter.intake import Intake
@@ -36,6 +38,7 @@ from holdfast.metrics.registry import MetricsRegistry
 from holdfast.model.names import short_id, topic_path
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
+from holdfast.tracing.traces import Traces
 from holdfast.transports.google import GoogleTransport
 from holdfast.wiring.desk.work import make_intake, retry_policy
 from holdfast.wiring.lifetimes import background, entered
@@ -58,17 +61,17 @@ class ConsumerPart:
 
 @asynccontextmanager
 async def consuming(
-    settings: Settings, app: Consumer, clock: Clock, metrics: MetricsRegistry
+    settings: Settings, app: Consumer, clock: Clock, metrics: MetricsRegistry, traces: Traces | None = None
 ) -> AsyncIterator[ConsumerPart]:
     """A consumer that can be pushed to by HTTP, once somebody serves its routes."""
     async with AsyncExitStack() as stack:
         auth = await remote_auth(stack, settings, clock)
         documents = await entered(stack, await open_documents(settings))
         transport = await entered(stack, _Connection(settings.general.emulator_host))
-        sink = await _own_failure_sink(stack, settings, clock, transport)
-        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics))
+        sink = await _own_failure_sink(stack, settings, clock, transport, traces)
+        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics, traces))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
-        routes = consumer_routes(pipeline, documents, auth)
+        routes = consumer_routes(pipeline, documents, auth, traces)
         yield ConsumerPart(
             pipeline, auth, routes, {"documents": documents.check, "failures": sink.check}, transport.get
         )
@@ -81,17 +84,21 @@ def make_pipeline(
     documents: DocumentStore,
     sink: FailureSink,
     metrics: MetricsRegistry,
+    traces: Traces | None = None,
 ) -> Pipeline:
     redaction = redaction_from(settings.desk)
     hide = redaction.of_message if redaction else None
-    pipeline = Pipeline(app, documents, sink, clock, settings.consumer, topics_by_subscription(settings), hide)
+    make = partial(TracedPipeline, traces) if traces is not None else Pipeline
+    pipeline = make(app, documents, sink, clock, settings.consumer, topics_by_subscription(settings), hide)
     metrics.register(lambda: consumer_metrics(pipeline))
     return pipeline
 
 
-def consumer_routes(pipeline: Pipeline, documents: DocumentStore, auth: PushAuth | None) -> list[Route]:
+def consumer_routes(
+    pipeline: Pipeline, documents: DocumentStore, auth: PushAuth | None, traces: Traces | None = None
+) -> list[Route]:
     return [
-        *push_endpoint.routes(pipeline, auth),
+        *push_endpoint.routes(pipeline, auth, traces),
         *documents_api.routes(documents),
         *outcomes_api.routes(pipeline.recent),
     ]
@@ -150,7 +157,7 @@ def desk_failure_sink(settings: Settings, clock: Clock, transport: Transport, in
 
 
 async def _own_failure_sink(
-    stack: AsyncExitStack, settings: Settings, clock: Clock, transport: _Connection
+    stack: AsyncExitStack, settings: Settings, clock: Clock, transport: _Connection, traces: Traces | None
 ) -> FailureSink:
     """Of a consumer that runs without a desk in its process."""
     if settings.consumer.dlq_topic:
@@ -159,7 +166,8 @@ async def _own_failure_sink(
     stores = await stack.enter_async_context(AsyncExitStack())  # it closes after the pipeline, which comes later
 
     async def opened() -> Intake:
-        return await make_intake(await entered(stores, await open_failures_beside_desk(settings)), policy, clock)
+        store = await entered(stores, await open_failures_beside_desk(settings))
+        return await make_intake(store, policy, clock, traces)
 
     return DirectCapture(opened, clock, settings.general.project)
 

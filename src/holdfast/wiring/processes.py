@@ -40,6 +40,7 @@ from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.metrics import process_registry
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
+from holdfast.wiring.tracing import tracing
 from holdfast.wiring.watching import rules_routes, watching
 
 
@@ -67,9 +68,10 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         own_consumer = (reachable(listener.getsockname()[0]), http_port, push_endpoint.PATH)
         guard = address_guard(settings, settings.broker.host, [own_consumer])
         metrics = process_registry("up")
+        traces = await stack.enter_async_context(tracing(settings, metrics, "up"))
         shared = [*metrics_api.routes(metrics), *watch_routes]
         part = await stack.enter_async_context(
-            running_broker_part(settings, clock, guard, broker_ports, metrics, shared)
+            running_broker_part(settings, clock, guard, broker_ports, metrics, shared, traces)
         )
         transport = LocalTransport(part.broker)
         endpoint = push_url(settings, http_port)
@@ -81,15 +83,15 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
             await _point_push_here(part.broker, topology, settings.http.host)
         schemas = LocalSchemas(part.broker)
         validation = validation_of(settings, clock, schemas, app)
-        desk = await make_desk(settings, clock, policy, failures, transport, validation)
+        desk = await make_desk(settings, clock, policy, failures, transport, validation, traces)
         sink = desk_failure_sink(settings, clock, transport, desk.intake)
-        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics))
+        pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics, traces))
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
         beside = ConsumerBeside(app, counted_by(pipeline.recent, clock))
         desk_routes = await stack.enter_async_context(serving_desk(desk, schemas, clock, settings, metrics, beside))
-        routes = [*consumer_routes(pipeline, documents, auth), *desk_routes, *part.routes, *shared]
+        routes = [*consumer_routes(pipeline, documents, auth, traces), *desk_routes, *part.routes, *shared]
         checks = {"broker": part.broker.check, "documents": documents.check, "failures": failures.check}
         await stack.enter_async_context(watching(settings, clock, metrics, "up"))
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -107,8 +109,11 @@ async def running_broker(settings: Settings) -> AsyncIterator[Running]:
         ports = take_broker_ports(stack, settings)
         guard = address_guard(settings, settings.broker.host)
         metrics = process_registry("broker")
+        traces = await stack.enter_async_context(tracing(settings, metrics, "broker"))
         routes = [*metrics_api.routes(metrics), *watch_routes]
-        part = await stack.enter_async_context(running_broker_part(settings, clock, guard, ports, metrics, routes))
+        part = await stack.enter_async_context(
+            running_broker_part(settings, clock, guard, ports, metrics, routes, traces)
+        )
         await stack.enter_async_context(watching(settings, clock, metrics, "broker"))
         await stack.enter_async_context(pushing(part.push))
         yield Running(broker_port=part.port)
@@ -123,7 +128,8 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         consumer = make_consumer(settings, clock, load_app(app) if app else None)
         metrics = process_registry("consume")
-        part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics))
+        traces = await stack.enter_async_context(tracing(settings, metrics, "consume"))
+        part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics, traces))
         await stack.enter_async_context(watching(settings, clock, metrics, "consume"))
         routes = [*part.routes, *metrics_api.routes(metrics), *watch_routes]
         paths = [subscription_path(settings.general.project, name) for name in pull]
@@ -155,9 +161,10 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
             await create_absent(topology.dead_letters_only(), transport)
         schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
         validation = validation_of(settings, clock, schemas)
-        desk = await make_desk(settings, clock, policy, failures, transport, validation)
-        await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         metrics = process_registry("desk")
+        traces = await stack.enter_async_context(tracing(settings, metrics, "desk"))
+        desk = await make_desk(settings, clock, policy, failures, transport, validation, traces)
+        await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         desk_routes = await stack.enter_async_context(serving_desk(desk, schemas, clock, settings, metrics))
         await stack.enter_async_context(watching(settings, clock, metrics, "desk"))
         routes = [*desk_routes, *metrics_api.routes(metrics), *watch_routes]

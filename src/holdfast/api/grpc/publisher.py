@@ -16,6 +16,8 @@ from holdfast.broker.wire_resources import PbTopic, changed_topic, topic_from_pb
 from holdfast.errors import BadInput
 from holdfast.model import push_headers
 from holdfast.model.names import is_subscription
+from holdfast.tracing.context import HEADER, checked
+from holdfast.tracing.traces import Traces
 
 SERVICE = "google.pubsub.v1.Publisher"
 
@@ -29,8 +31,9 @@ Publishing = Callable[[str, Sequence[bytes], int], Awaitable[list[bytes]]]
 
 
 class Publisher:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, traces: Traces | None = None) -> None:
         self._broker = broker
+        self._traces = traces
 
     def methods(self) -> dict[str, Method]:
         return {
@@ -42,7 +45,7 @@ class Publisher:
             "ListTopicSnapshots": Method(pubsub.ListTopicSnapshotsRequest.pb(), self.list_snapshots),
             "DetachSubscription": Method(pubsub.DetachSubscriptionRequest.pb(), self.detach_subscription),
             "DeleteTopic": Method(pubsub.DeleteTopicRequest.pb(), self.delete_topic),
-            "Publish": Method(pubsub.PublishRequest.pb(), self.publish, raw=True, headers=True),
+            "Publish": Method(pubsub.PublishRequest.pb(), self.publish, raw=True, headers=True, traced=True),
         }
 
     async def create_topic(self, request: Any) -> Any:
@@ -84,7 +87,11 @@ class Publisher:
         """A subscription in the topic's place is sent the messages alone: an addition of ours, which Cloud Pub/Sub
         refuses as a strict broker does."""
         name, messages = split_publish_request(request)
-        return publish_response(await self._publishing(name, headers)(name, messages, len(request)))
+        publishing = self._publishing(name, headers)(name, messages, len(request))
+        if self._traces is not None and (caller := checked(headers.get(HEADER, ""))):
+            with self._traces.within(caller):
+                return publish_response(await publishing)
+        return publish_response(await publishing)
 
     def _publishing(self, name: str, headers: Mapping[str, str]) -> Publishing:
         strict = self._broker.is_strict

@@ -11,14 +11,16 @@ import logging
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast.api.http.callers_trace import CallersTrace
 from holdfast.api.http.errors import error_body, with_errors
 from holdfast.consumer.decode import decode_envelope
 from holdfast.consumer.pipeline import Pipeline
 from holdfast.consumer.push_auth import PAUSE_AFTER_ERROR_SECONDS, KeysUnavailable, PushAuth, TokenRefused
 from holdfast.consumer.settle import PushAnswer, Way, error_header, poison_headers, push_answer
 from holdfast.errors import Poison
+from holdfast.tracing.traces import Traces
 
 log = logging.getLogger("holdfast.consumer")
 
@@ -67,9 +69,12 @@ class PushEndpoint:
         return _Settled(push_answer(settlement, delivery.message.message_id))
 
 
-def routes(pipeline: Pipeline, auth: PushAuth | None = None) -> list[Route]:
+def routes(pipeline: Pipeline, auth: PushAuth | None = None, traces: Traces | None = None) -> list[Route]:
     """Without `auth`, anybody may push."""
-    return [Route(PATH, PushEndpoint(pipeline, auth), methods=["POST", "OPTIONS"])]
+    endpoint: ASGIApp = PushEndpoint(pipeline, auth)
+    if traces is not None:
+        endpoint = CallersTrace(endpoint, traces)
+    return [Route(PATH, endpoint, methods=["POST", "OPTIONS"])]
 
 
 class _Settled(Response):

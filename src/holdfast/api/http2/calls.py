@@ -11,7 +11,7 @@ from holdfast.api.grpc.methods import Method, StreamMethod
 from holdfast.api.grpc.status import Code, Status, status_of
 from holdfast.api.http2 import grpc_wire, hpack
 from holdfast.api.http2.grpc_wire import OK_TRAILERS, PREFIX_BYTES, RESPONSE_HEAD, CallFault
-from holdfast.api.http2.request_head import RequestHead
+from holdfast.api.http2.request_head import TRACEPARENT, RequestHead
 from holdfast.api.http2.streams import Receiver, Stream
 
 # Requests in memory, of all connections: those that are not complete, and those that handlers work on.
@@ -175,7 +175,7 @@ class UnaryCall(Call):
     def __init__(self, calls: Calls, stream: Stream, head: RequestHead, name: str, method: Method) -> None:
         super().__init__(calls, stream, head, name)
         self._method = method
-        self._own_headers = head.own
+        self._own_headers = (*head.own, (TRACEPARENT, head.traceparent)) if head.traceparent else head.own
         self._chunks: list[bytes] = []
 
     def data(self, chunk: bytes) -> None:

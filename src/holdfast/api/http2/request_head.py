@@ -28,9 +28,14 @@ class RequestHead(NamedTuple):
     content_length: int
     # Those that Holdfast's own clients add to what Pub/Sub knows.
     own: tuple[Header, ...] = ()
+    # The trace that the client is in, as W3C has it.
+    traceparent: bytes = b""
 
 
+TRACEPARENT = b"traceparent"
 _TIMEOUT = b"grpc-timeout"
+# They are others each time.
+_VARYING = frozenset((_TIMEOUT, TRACEPARENT, b"tracestate"))
 
 _PSEUDO = frozenset((b":method", b":scheme", b":path", b":authority"))
 
@@ -42,19 +47,19 @@ _BAD_VALUE = re.compile(rb"[\0\r\n]|\A[ \t]|[ \t]\Z")
 
 
 def request_head(headers: list[Header]) -> RequestHead:
-    """Clients send the same again and again, except for what is left of their deadline."""
-    for index, (name, _) in enumerate(headers):
-        if name == _TIMEOUT:
-            return _with_deadline(headers, index)
+    """Clients send the same again and again, except for what is left of their deadline, and for their trace."""
+    for name, _ in headers:
+        if name in _VARYING:
+            return _with_varying(headers)
     return _checked(tuple(headers))
 
 
-def _with_deadline(headers: list[Header], index: int) -> RequestHead:
-    timeout = headers[index][1]
-    if _BAD_VALUE.search(timeout):
+def _with_varying(headers: list[Header]) -> RequestHead:
+    varying = {name: value for name, value in headers if name in _VARYING}
+    if any(_BAD_VALUE.search(value) for value in varying.values()):
         raise Malformed("a header's value has characters that it must not have")
-    head = _checked((*headers[:index], *headers[index + 1 :]))
-    return head._replace(timeout=timeout)
+    head = _checked(tuple([header for header in headers if header[0] not in _VARYING]))
+    return head._replace(timeout=varying.get(_TIMEOUT, b""), traceparent=varying.get(TRACEPARENT, b""))
 
 
 @lru_cache(256)

@@ -16,7 +16,7 @@ from starlette.routing import Router as ExtraRouter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.api.grpc.methods import Method, StreamMethod
-from holdfast.api.http2.request_head import OWN
+from holdfast.api.http2.request_head import OWN, TRACEPARENT
 from holdfast.api.rest.answer import Answer, json_answer, send_answer, text_answer
 from holdfast.api.rest.body import ClientGone, read_body
 from holdfast.api.rest.errors import error_answer, internal_error
@@ -95,7 +95,7 @@ async def _answer(router: Router[_Route], scope: Scope, receive: Receive) -> Ans
     body = await read_body(scope["headers"], receive)
     request = method.request()
     fill_request(request, route.rule.body, values, query, body)
-    own_headers = [(name, value) for name, value in scope["headers"] if name.startswith(OWN)]
+    own_headers = [(name, value) for name, value in scope["headers"] if name.startswith(OWN) or name == TRACEPARENT]
     handling = method.call(request.SerializeToString() if method.raw else request, own_headers)
     response = await _while_connected(handling, receive)
     return json_answer(to_json(_message(route.rule, response), wants_integer_enums(query)))

@@ -38,7 +38,7 @@ class RequestBuilder:
         """About what the request of a message takes in memory."""
         return len(stored) * 4 // 3 if self._push.wrapped else len(stored)
 
-    def build(self, stored: bytes, attempt: int, authorization: str) -> tuple[bytes, ...]:
+    def build(self, stored: bytes, attempt: int, authorization: str, traceparent: str = "") -> tuple[bytes, ...]:
         """In pieces: a large message is not copied once more."""
         message = PubsubMessage.FromString(stored)
         body: tuple[bytes, ...]
@@ -48,6 +48,8 @@ class RequestBuilder:
             headers, body = self._metadata(message) if self._push.write_metadata else b"", (message.data,)
         if authorization:
             headers += b"Authorization: %b\r\n" % authorization.encode()
+        if traceparent and (self._push.wrapped or not _names_trace(message)):
+            headers += b"traceparent: %b\r\n" % traceparent.encode()
         length = sum([len(piece) for piece in body])
         pieces = (b"%b%bContent-Length: %d\r\n\r\n" % (self._head, headers, length), *body)
         return pieces if length > JOINED_BYTES else (b"".join(pieces),)
@@ -84,6 +86,11 @@ class RequestBuilder:
         if lower == "authorization" and self._push.oidc is not None:
             return False
         return may_be_header(name, value)
+
+
+def _names_trace(message: Any) -> bool:
+    """An attribute of the publisher's that may be the same header."""
+    return any(name.lower() == "traceparent" for name in message.attributes)
 
 
 def _publish_time(message: Any) -> str:

@@ -196,7 +196,7 @@ class Sender:
             authorization = ""
             if plan.push.oidc is not None:
                 authorization = await self._authorization(plan.push.oidc, plan.push.endpoint)
-            request = plan.builder.build(lease.body, lease.attempt, authorization)
+            request = plan.builder.build(lease.body, lease.attempt, authorization, self.queue.context_of(lease))
             result = await self._shared.client.send(plan.target, request, plan.timeout_seconds)
             self._settle(lease, plan.window, result, sent_in_round, perf_counter() - started)
         except asyncio.CancelledError:  # stopping: the endpoint may or may not have it, so it counts as an attempt

@@ -35,7 +35,7 @@ def ingest_routes(desk: DeskPart, clock: Clock, settings: Settings, schemas: Sch
         clock,
         Editing(desk.store, clock),
         desk.sending,
-        desk.transport,
+        desk.outlet,
         sight_of(desk.store, clock, settings),
         settings.desk.max_generation,
     )

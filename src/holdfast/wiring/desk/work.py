@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from holdfast.clock import Clock
@@ -23,11 +24,15 @@ from holdfast.deadletter.retry_policy import RetryPolicy
 from holdfast.deadletter.sending import Sending
 from holdfast.deadletter.sources import Sources
 from holdfast.deadletter.store import DeskStore
+from holdfast.deadletter.traced import TracedIntake, TracedOutlet
 from holdfast.ingest.validation import Validation
 from holdfast.model.message import Message
 from holdfast.model.names import DESK_SUFFIX, subscription_path
 from holdfast.settings import Settings
 from holdfast.topology.default import Topology, desk_subscription_of
+from holdfast.tracing import spans
+from holdfast.tracing.spans import SpanType
+from holdfast.tracing.traces import Traces
 from holdfast.wiring.lifetimes import background
 
 
@@ -39,11 +44,12 @@ class DeskTransport(Transport, Outlet, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeskPart:
-    """`intake` is also for who captures failures in this process, `validation` for what comes in, and comes in
-    again. Nothing runs yet."""
+    """`outlet` is for what people send again, `intake` also for who captures failures in this process, `validation`
+    for what comes in, and comes in again. Nothing runs yet."""
 
     store: DeskStore
     transport: DeskTransport
+    outlet: Outlet
     sending: Sending
     intake: Intake
     retries: RetryScheduler
@@ -54,9 +60,17 @@ def retry_policy(settings: Settings) -> RetryPolicy:
     return RetryPolicy.of_tables(settings.desk.retry, settings.desk.retry_jitter)
 
 
-async def make_intake(store: DeskStore, policy: RetryPolicy, clock: Clock) -> Intake:
+async def make_intake(store: DeskStore, policy: RetryPolicy, clock: Clock, traces: Traces | None = None) -> Intake:
     """Of a process without a desk: the desk finds by itself what is to be retried."""
-    return Intake(store, await Sending.of(store), policy, clock)
+    return _intake_type(traces)(store, await Sending.of(store), policy, clock)
+
+
+def _intake_type(traces: Traces | None) -> Callable[..., Intake]:
+    return Intake if traces is None else partial(TracedIntake, traces)
+
+
+def traced_outlet(outlet: Outlet, traces: Traces | None, kind: SpanType) -> Outlet:
+    return outlet if traces is None else TracedOutlet(outlet, traces, kind)
 
 
 async def make_desk(
@@ -66,14 +80,17 @@ async def make_desk(
     store: DeskStore,
     transport: DeskTransport,
     validation: Validation,
+    traces: Traces | None = None,
 ) -> DeskPart:
     sending = await Sending.of(store)
     ends = RetryEnds(store, transport, policy, clock, settings.desk.retry_settle_seconds)
-    resubmission = Resubmission(transport, sending, policy, clock, validation)
-    pace = Pace(settings.desk.retry_per_second)
-    retries = RetryScheduler(store, transport, sending, ends, resubmission, clock, pace)
-    intake = Intake(store, sending, policy, clock, retries.wake)
-    return DeskPart(store, transport, sending, intake, retries, validation)
+    outlet = traced_outlet(transport, traces, spans.RETRY)
+    resubmission = Resubmission(outlet, sending, policy, clock, validation)
+    retries = RetryScheduler(store, outlet, sending, ends, resubmission, clock, Pace(settings.desk.retry_per_second))
+    intake = _intake_type(traces)(store, sending, policy, clock, retries.wake)
+    return DeskPart(
+        store, transport, traced_outlet(transport, traces, spans.REPLAY), sending, intake, retries, validation
+    )
 
 
 def make_clean_up(settings: Settings, clock: Clock, store: DeskStore) -> CleanUp:
