@@ -12,16 +12,19 @@ from starlette.routing import Route
 from holdfast.api.http import deliveries as deliveries_api
 from holdfast.api.http import health, openid
 from holdfast.api.http import held as held_api
+from holdfast.api.http import journey as journey_api
 from holdfast.api.http import pauses as pauses_api
 from holdfast.api.http import push_status as push_status_api
 from holdfast.api.pubsub_server import PubsubServer
+from holdfast.broker.journey import BrokerJourney
 from holdfast.broker.metrics import BrokerMetrics
 from holdfast.broker.push.delivery import PushDelivery
 from holdfast.broker.push.metrics import push_metrics
 from holdfast.broker.push.tokens import PushTokens
-from holdfast.broker.retention import keep_removing
+from holdfast.broker.retention import keep_marking, keep_removing
 from holdfast.broker.service import Broker
 from holdfast.clock import Clock
+from holdfast.deadletter.redaction import redaction_from
 from holdfast.metrics.registry import MetricsRegistry
 from holdfast.outgoing.addresses import AddressGuard
 from holdfast.outgoing.client import OutgoingClient
@@ -38,6 +41,7 @@ class BrokerPart:
     port: int
     issuer: str
     routes: Sequence[Route]  # what else it shows of itself
+    journey: BrokerJourney
 
 
 @asynccontextmanager
@@ -55,9 +59,11 @@ async def running_broker_part(
         log = await entered(stack, await open_log(settings))
         # In memory the log is its own cache.
         broker_settings = replace(settings.broker, cache_megabytes=0) if settings.general.memory else settings.broker
-        broker = await entered(
-            stack, await Broker.open(log, clock, broker_settings, guard, key_days=settings.push.key_days)
-        )
+        redaction = redaction_from(settings.desk)
+        hide = redaction.of_message if redaction else None
+        key_days = settings.push.key_days
+        opened = await Broker.open(log, clock, broker_settings, guard, key_days=key_days, hide=hide)
+        broker = await entered(stack, opened)
         port: int = ports[0].getsockname()[1]
         issuer = settings.push.issuer or url_of(settings.broker.host, port)
         client = await entered(stack, OutgoingClient(guard, ca_file=settings.push.ca_file))
@@ -71,13 +77,17 @@ async def running_broker_part(
             *held_api.routes(broker),
             *pauses_api.routes(broker, clock),
         ]
+        journey = BrokerJourney(broker)
         ready = health.routes({"broker": broker.check})
-        own_routes = [*routes, *more_routes, *ready, *openid.routes(broker.signing_keys, lambda: issuer)]
+        alone = [*journey_api.routes([journey]), *ready, *openid.routes(broker.signing_keys, lambda: issuer)]
+        own_routes = [*routes, *more_routes, *alone]
         server = PubsubServer(broker, extra_routes=own_routes)
         await server.serve(*ports)
         stack.push_async_callback(server.stop)
         await stack.enter_async_context(background(keep_removing(broker, clock)))
-        yield BrokerPart(broker, push, port, issuer, routes)
+        if settings.broker.history_days:
+            await stack.enter_async_context(background(keep_marking(broker, clock)))
+        yield BrokerPart(broker, push, port, issuer, routes, journey)
 
 
 @asynccontextmanager

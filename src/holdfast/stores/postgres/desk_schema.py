@@ -12,6 +12,7 @@ search path, for people whose own is another.
 
 from __future__ import annotations
 
+from holdfast.stores.desk.journey_schema import INDEX_MESSAGES
 from holdfast.stores.postgres.database import Migrations
 from holdfast.stores.postgres.desk_totals import TO_FORMAT_2
 
@@ -320,4 +321,4 @@ _FIRST_MIGRATION = ";\n".join(
     )
 )
 
-MIGRATIONS = Migrations((_FIRST_MIGRATION, TO_FORMAT_2))
+MIGRATIONS = Migrations((_FIRST_MIGRATION, TO_FORMAT_2, INDEX_MESSAGES))
