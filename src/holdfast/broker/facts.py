@@ -57,7 +57,7 @@ class Fact(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Mark:
     """At this time every message of the topic below `below` was published, or settled by the subscription, whosever
-    key it is. `is_first` is where the subscription began: what lies below was never owed to it."""
+    key it is. `is_first` is where it began: what lies below was never owed to that subscription."""
 
     key: int
     at_ns: int
@@ -123,6 +123,6 @@ class FactWriter:
     def sent_again(self, original: int, key: int, number: int) -> list[Fact]:
         return [Fact(original, self._clock.now_ns(), What.SENT_AGAIN, key, other=number)] if self.is_on else []
 
-    def first_mark(self, subscription_key: int, floor: int) -> list[Mark]:
-        now_ns = self._clock.now_ns()
-        return [Mark(subscription_key, now_ns, floor, is_first=True)] if self.is_on else []
+    def first_mark(self, key: int, below: int) -> list[Mark]:
+        """Of a new topic or subscription."""
+        return [Mark(key, self._clock.now_ns(), below, is_first=True)] if self.is_on else []

@@ -21,6 +21,8 @@ MOST_FACTS = 2000
 
 NOT_KEPT = "broker.history_days is 0: failed attempts and the times of acks are not kept"
 
+ACKED = "acked"
+
 _ENDS = {What.DEAD_LETTERED: Did.DEAD_LETTERED, What.DROPPED: Did.DROPPED}
 
 
@@ -33,6 +35,7 @@ class _Known:
     topic: TopicLog
     stored: StoredMessage | None
     facts: Sequence[Fact]  # about it
+    origin: Fact | None  # which message it is the dead letter of, or was sent again for
     marks: Mapping[int, Marked]
     target_key: int
 
@@ -74,10 +77,12 @@ class BrokerJourney:
         queues = [queue for queue in self._broker.queues if queue.topic is topic]
         if stored is None and any(queue.standing(sequence).state is not State.SETTLED for queue in queues):
             return None  # its publish failed: what was trimmed, everybody has settled
-        sent_to = [fact.subscription_key for fact in facts if fact.what is What.SENT_AGAIN and fact.other == number]
+        origin = next((fact for fact in facts if fact.other == number), None)
         marks = await self._broker.marked([topic.key, *(queue.key for queue in queues)], sequence)
-        target_key = sent_to[0] if sent_to else self._broker.target_of(number)
-        return _Known(number, sequence, topic, stored, about, marks, target_key)
+        target_key = self._broker.target_of(number)
+        if origin is not None and origin.what is What.SENT_AGAIN:
+            target_key = origin.subscription_key
+        return _Known(number, sequence, topic, stored, about, origin, marks, target_key)
 
     # What is kept of deliveries.
 
@@ -100,13 +105,19 @@ class BrokerJourney:
     # What the message and the marks tell.
 
     def _published(self, known: _Known) -> Iterator[Event]:
+        """Once it was trimmed: with the fact that names it, as both were one commit, or between two marks."""
         where, at_ns, since_ns, precision = known.topic.topic.name, None, None, Precision.EXACT
         if known.stored is not None:
             at_ns = known.stored.publish_time_ns
+        elif known.origin is not None:
+            at_ns = known.origin.at_ns
         else:
             precision = Precision.BY
-            if marked := known.marks.get(known.topic.key):
-                at_ns, since_ns = marked.by_ns, marked.after_ns
+            marked = known.marks.get(known.topic.key)
+            if marked is not None:
+                since_ns = marked.after_ns
+            passed = [marked.by_ns] if marked is not None and marked.by_ns is not None else []
+            at_ns = min([*passed, *(fact.at_ns for fact in known.facts)], default=None)
         yield Event(Part.BROKER, Did.PUBLISHED, known.message_id, where, at_ns, precision, since_ns)
 
     def _queues_of(self, known: _Known) -> list[SubscriptionQueue]:
@@ -139,7 +150,7 @@ class BrokerJourney:
             if acked is not None:
                 yield acked
                 return
-            told = "acked, at a time that is not known"
+            told = f"{_how(queue, known)}, at a time that is not known"
         yield Event(Part.BROKER, Did.IS, known.message_id, name, None, Precision.NOW, detail=told)
 
     def _acked(self, known: _Known, queue: SubscriptionQueue, facts: Sequence[Fact]) -> Event | None:
@@ -160,18 +171,18 @@ class BrokerJourney:
             by_ns,
             Precision.BY,
             since_ns if since_ns is not None and since_ns <= by_ns else None,
-            detail=_or_else(queue, known, by_ns, since_ns),
+            detail="" if (how := _how(queue, known, by_ns, since_ns)) == ACKED else how,
         )
 
 
-def _or_else(queue: SubscriptionQueue, known: _Known, by_ns: int, since_ns: int | None) -> str:
-    """What else than an ack may have settled it."""
+def _how(queue: SubscriptionQueue, known: _Known, by_ns: int = 0, since_ns: int | None = 0) -> str:
+    """What may have settled it."""
     others = []
     if known.stored is None and queue.config.filter:
         others.append("left out by its filter")
     if since_ns is None or by_ns - since_ns > queue.config.message_retention_seconds * NANOSECONDS:
         others.append("past its retention")
-    return ", or ".join(["acked", *others]) if others else ""
+    return ", or ".join([ACKED, *others])
 
 
 def _told(fact: Fact) -> str:

@@ -201,7 +201,7 @@ class Broker:
                 raise AlreadyExists(f"topic {topic.name} already exists")
             self._check_schema_settings(topic)
             key = self._take_key()
-            await self._log.commit([PutTopic(key, topic)])
+            await self._log.commit([PutTopic(key, topic), PutMarks(self._facts.first_mark(key, 1), 0)])
             self._topics[topic.name] = TopicLog(key, topic, 1, self._log, self._cache)
         self.topic_created.fire()
         return topic

@@ -152,7 +152,9 @@ def _print(told: dict[str, Any]) -> None:
 
 
 def _cells(event: dict[str, Any]) -> list[object]:
-    where = event["where"] if event["part"] == Part.DESK else f"{event['part']} {short_id(event['where'])}"
+    where = event["where"]
+    if event["part"] != Part.DESK or where.startswith("projects/"):
+        where = f"{event['part']} {short_id(where)}"
     what = f"{event['did']} {event['attempt'] or ''}"
     related = f"as {event['relatedMessageId']}" if event["relatedMessageId"] else ""
     return [_when(event), where, what, event["messageId"], " ".join(filter(None, (related, event["detail"])))]

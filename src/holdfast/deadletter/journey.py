@@ -99,6 +99,8 @@ class DeskJourney:
 def _events(row: _Row) -> Iterator[Event]:
     failure = row.failure
     error = row.shown(failure.error_details)
+    if failure.publish_time_ns and not failure.generation:  # where the broker has forgotten it, or never tells
+        yield row.event(Did.PUBLISHED, failure.publish_time_ns, where=failure.source_topic)
     yield row.event(Did.RECORDED, failure.created_at_ns, f"{failure.failure_reason}: {error}")
     for revision in row.revisions:
         yield row.event(Did.EDITED, revision.created_at_ns, f"revision {revision.number} by {revision.author}")

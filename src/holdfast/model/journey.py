@@ -7,7 +7,7 @@ again. So whoever asks goes on until nobody names a new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -45,10 +45,10 @@ class Did(StrEnum):
     ACKED = "acked"
     DROPPED = "dropped"
     DEAD_LETTERED = "dead_lettered"
+    SENT_AGAIN = "sent_again"
     RECORDED = "recorded"
     EDITED = "edited"
     ACTED_ON = "acted_on"  # by a person, as the audit trail has it
-    SENT_AGAIN = "sent_again"
     SUCCEEDED = "succeeded"  # as the desk found out
     IS = "is"  # how it stands now
 
@@ -87,7 +87,7 @@ class Teller(Protocol):
 
 @dataclass(slots=True)
 class Journey:
-    """`message_ids` are the one that was asked for first, then the others."""
+    """`message_ids` are the one that was asked for first, then the others. The events are in no order yet."""
 
     message_ids: list[str]
     parts: list[Part]
@@ -106,22 +106,11 @@ async def journey_of(message_id: str, tellers: Sequence[Teller]) -> Journey:
         room = MOST_IDS - len(journey.message_ids)
         new = [found for found in named if found not in journey.message_ids][:room]
         journey.message_ids += new
-    journey.events = in_order(journey.events)
     journey.notes = list(dict.fromkeys(journey.notes))
     return journey
 
 
-def in_order(events: Iterable[Event]) -> list[Event]:
-    """By time; each once, and how things stand now last."""
-    ranks = list(Did)
-
-    def place(event: Event) -> tuple[bool, int, int]:
-        return event.precision is Precision.NOW, event.at_ns or 0, ranks.index(event.did)
-
-    return sorted(dict.fromkeys(events), key=place)
-
-
-# As JSON, and back: a command line joins what several processes answer.
+# As JSON: a command line joins what several processes answer.
 
 
 def journey_to_json(journey: Journey) -> dict[str, Any]:
@@ -129,7 +118,7 @@ def journey_to_json(journey: Journey) -> dict[str, Any]:
         "messageId": journey.message_ids[0],
         "messageIds": list(journey.message_ids),
         "parts": [str(part) for part in journey.parts],
-        "events": [event_to_json(event) for event in journey.events],
+        "events": _arranged([event_to_json(event) for event in journey.events]),
         "notes": list(journey.notes),
     }
 
@@ -154,21 +143,59 @@ def _time(at_ns: int | None) -> str | None:
 
 
 def merged(journeys: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of several answers to the same question one. Where two processes tell the same, it stands there once."""
-    events = {repr(sorted(event.items())): event for journey in journeys for event in journey["events"]}
-    ranks = [str(did) for did in Did]
-
-    def place(event: Mapping[str, Any]) -> tuple[bool, int, int]:
-        rank = ranks.index(event["did"]) if event["did"] in ranks else len(ranks)  # of a newer process
-        return event["precision"] == Precision.NOW, parse_rfc3339(event["time"]) if event["time"] else 0, rank
-
+    """Of several answers to the same question one."""
     return {
         "messageId": journeys[0]["messageId"],
         "messageIds": _once(journeys, "messageIds"),
         "parts": _once(journeys, "parts"),
-        "events": sorted(events.values(), key=place),
+        "events": _arranged([event for journey in journeys for event in journey["events"]]),
         "notes": _once(journeys, "notes"),
     }
+
+
+def _arranged(events: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """By time, each once, and how things stand now last."""
+    ranks = {str(did): float(rank) for rank, did in enumerate(Did)}
+    copies = {event["relatedMessageId"] for event in events}
+
+    def place(event: Mapping[str, Any]) -> tuple[bool, int, float]:
+        rank = ranks.get(event["did"], len(ranks))  # of a newer process
+        if event["did"] == Did.PUBLISHED and event["messageId"] in copies:  # after what it was published for
+            rank = ranks[Did.SENT_AGAIN] + 0.5
+        return event["precision"] == Precision.NOW, _time_of(event), rank
+
+    best: dict[object, Mapping[str, Any]] = {}
+    for event in events:
+        name = _name(event)
+        if name not in best or _worth(event) > _worth(best[name]):
+            best[name] = event
+    return sorted([_not_after_others(event, best.values()) for event in best.values()], key=place)
+
+
+def _not_after_others(event: Mapping[str, Any], events: Collection[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Whatever happened to a message, it was published by then."""
+    if event["did"] != Did.PUBLISHED or event["precision"] != Precision.BY:
+        return event
+    others = [one for one in events if one["messageId"] == event["messageId"] and one["time"]]
+    return {**event, "time": min(others, key=_time_of)["time"]} if others else event
+
+
+def _time_of(event: Mapping[str, Any]) -> int:
+    return parse_rfc3339(event["time"]) if event["time"] else 0
+
+
+def _name(event: Mapping[str, Any]) -> object:
+    """What several parts may tell of goes by its name: that it was published, and sent again. All else is the same only
+    where all of it is."""
+    if event["did"] in (Did.PUBLISHED, Did.SENT_AGAIN):
+        return event["did"], event["messageId"], event["relatedMessageId"]
+    return tuple(sorted(event.items()))
+
+
+def _worth(event: Mapping[str, Any]) -> tuple[bool, bool]:
+    """An exact time, and then the part that knows more of it: the broker published it, the desk sent it again."""
+    knows = Part.DESK if event["did"] == Did.SENT_AGAIN else Part.BROKER
+    return event["precision"] == Precision.EXACT, event["part"] == knows
 
 
 def _once(journeys: Sequence[Mapping[str, Any]], name: str) -> list[str]:
