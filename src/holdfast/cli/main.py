@@ -23,13 +23,14 @@ from holdfast.cli.operate.tail import tail
 from holdfast.cli.operate.topics import topics
 from holdfast.cli.output import printable
 from holdfast.cli.run import broker, consume, desk, up
+from holdfast.cli.trace import trace
 from holdfast.errors import HoldfastError
 
 # The help lists commands in the order in which a newcomer meets them.
 SECTIONS = {
     "Run": (up, broker, consume, desk),
     "Try": (demo, load),
-    "Look": (docs,),
+    "Look": (docs, trace),
     "Mend": (failures, replay, audit),
     "Watch": (alerts,),
     "Operate": (topics, subscriptions, schemas, snapshots, ingest, publish, pull, tail, push, held),

@@ -8,12 +8,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from holdfast.api.http import journey as journey_api
 from holdfast.api.http import metrics as metrics_api
 from holdfast.api.http import push_endpoint
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
 from holdfast.consumer.housekeeping import keep_forgetting
+from holdfast.consumer.journey import ConsumerJourney
 from holdfast.consumer.pull import pulling
+from holdfast.deadletter.journey import DeskJourney
+from holdfast.deadletter.redaction import redaction_from
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings
@@ -91,7 +95,14 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         auth = local_auth(part, clock, token, endpoint) if token else None
         beside = ConsumerBeside(app, counted_by(pipeline.recent, clock))
         desk_routes = await stack.enter_async_context(serving_desk(desk, schemas, clock, settings, metrics, beside))
-        routes = [*consumer_routes(pipeline, documents, auth, traces), *desk_routes, *part.routes, *shared]
+        journeys = journey_api.routes(
+            [
+                part.journey,
+                ConsumerJourney(app, documents, pipeline.recent),
+                DeskJourney(failures, redaction_from(settings.desk)),
+            ]
+        )
+        routes = [*consumer_routes(pipeline, documents, auth, traces), *desk_routes, *part.routes, *shared, *journeys]
         checks = {"broker": part.broker.check, "documents": documents.check, "failures": failures.check}
         await stack.enter_async_context(watching(settings, clock, metrics, "up"))
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -131,7 +142,7 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
         traces = await stack.enter_async_context(tracing(settings, metrics, "consume"))
         part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics, traces))
         await stack.enter_async_context(watching(settings, clock, metrics, "consume"))
-        routes = [*part.routes, *metrics_api.routes(metrics), *watch_routes]
+        routes = [*part.routes, *metrics_api.routes(metrics), *watch_routes, *journey_api.routes([part.journey])]
         paths = [subscription_path(settings.general.project, name) for name in pull]
         checks = {**part.checks, **pull_checks(part.transport, paths)}
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -167,7 +178,8 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         desk_routes = await stack.enter_async_context(serving_desk(desk, schemas, clock, settings, metrics))
         await stack.enter_async_context(watching(settings, clock, metrics, "desk"))
-        routes = [*desk_routes, *metrics_api.routes(metrics), *watch_routes]
+        journeys = journey_api.routes([DeskJourney(failures, redaction_from(settings.desk))])
+        routes = [*desk_routes, *metrics_api.routes(metrics), *watch_routes, *journeys]
         checks = {"broker": broker_check(transport, settings.general.project), "failures": failures.check}
         await stack.enter_async_context(serving(listener, routes, checks))
         yield Running(http_port=port)

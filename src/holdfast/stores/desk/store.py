@@ -90,6 +90,9 @@ class SqlDeskStore:
     async def lineage(self, origin_id: int) -> Sequence[int]:
         return await self._driver.read(lambda: failures.lineage(origin_id))
 
+    async def of_messages(self, message_ids: Sequence[str], limit: int) -> Sequence[int]:
+        return await self._driver.read(lambda: failures.of_messages(message_ids, limit))
+
     async def due_for_retry(self, now_ns: int, limit: int) -> Sequence[FailedMessage]:
         return await self._driver.read(lambda: failures.due_for_retry(now_ns, limit))
 
@@ -159,6 +162,9 @@ class SqlDeskStore:
     async def save_items(self, items: Sequence[Item], failures: Sequence[FailedMessage] = ()) -> Sequence[bool]:
         now_ns = self._clock.now_ns()
         return await self._driver.write(lambda: replays.save_items(items, failures, now_ns))
+
+    async def items_of(self, failure_ids: Sequence[int], limit: int) -> Sequence[Item]:
+        return await self._driver.read(lambda: replays.items_of(failure_ids, limit))
 
     async def count_items(self, job_id: int) -> Mapping[ItemState, int]:
         return await self._driver.read(lambda: replays.count_items(job_id))
