@@ -60,7 +60,12 @@ proof: install-dev ## Compare 200,000 deliveries with an oracle while workers ar
 
 .PHONY: bench
 bench: install-dev ## Run the benchmarks (ONLY=name for one of them)
+	@PYTHON=$(BIN)/python scripts/system-packages java postgres
 	@exec $(BIN)/python -m bench $(ONLY)
+
+.PHONY: profile
+profile: install-dev ## See where the time of the hot paths goes (ONLY=name for one of them)
+	@exec $(BIN)/python -m bench.profiling $(ONLY)
 
 # Each file is held to the one before it, so that the same version runs everywhere.
 .PHONY: lock
