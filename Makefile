@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header $(UPGRADE)
 # The folders that hold Python, as far as they exist.
-SOURCES = $(wildcard src tests bench)
+SOURCES = $(wildcard src tests bench deploy)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -23,6 +23,7 @@ from holdfast.cli.operate.tail import tail
 from holdfast.cli.operate.topics import topics
 from holdfast.cli.output import printable
 from holdfast.cli.run import broker, consume, desk, up
+from holdfast.cli.top.command import top
 from holdfast.cli.trace import trace
 from holdfast.errors import HoldfastError
 
@@ -30,9 +31,9 @@ from holdfast.errors import HoldfastError
 SECTIONS = {
     "Run": (up, broker, consume, desk),
     "Try": (demo, load),
-    "Look": (docs, trace),
+    "Look": (docs,),
     "Mend": (failures, replay, audit),
-    "Watch": (alerts,),
+    "Watch": (top, trace, alerts),
     "Operate": (topics, subscriptions, schemas, snapshots, ingest, publish, pull, tail, push, held),
 }
 
