@@ -21,12 +21,13 @@ from holdfast.cli.operate.tail import tail
 from holdfast.cli.operate.topics import topics
 from holdfast.cli.output import printable
 from holdfast.cli.run import broker, consume, desk, up
+from holdfast.cli.torture import torture
 from holdfast.errors import HoldfastError
 
 # The help lists commands in the order in which a newcomer meets them.
 SECTIONS = {
     "Run": (up, broker, consume, desk),
-    "Try": (demo, load),
+    "Try": (demo, load, torture),
     "Look": (docs,),
     "Mend": (failures, replay, audit),
     "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push, alerts),
