@@ -70,7 +70,7 @@ def test_it_is_what_protobuf_finds(data: bytes, attributes: dict[str, str], mark
 
 
 def test_a_message_that_is_full_is_left_as_it_is() -> None:
-    full = message(**{f"a{number}": "v" for number in range(100)})
+    full = message(None, b"data", **{f"a{number}": "v" for number in range(100)})
     assert with_context(full, SAMPLED) == full
 
 

@@ -44,7 +44,7 @@ def ingest(
     key: str,
     as_json: bool,
 ) -> None:
-    """Validate the events of FILE, and publish them to the topic SOURCE; - is standard input.
+    """Validate the events of FILE and publish them to SOURCE, a topic. A FILE of - is standard input.
 
     FILE has one JSON event, an array of them, or with --lines a line each. What is not published is a failed message
     at the desk. An event with an idempotency key, or an eventId, is published once, however often it is sent.

@@ -24,13 +24,14 @@ from holdfast.cli.operate.topics import topics
 from holdfast.cli.output import printable
 from holdfast.cli.run import broker, consume, desk, up
 from holdfast.cli.top.command import top
+from holdfast.cli.torture import torture
 from holdfast.cli.trace import trace
 from holdfast.errors import HoldfastError
 
 # The help lists commands in the order in which a newcomer meets them.
 SECTIONS = {
     "Run": (up, broker, consume, desk),
-    "Try": (demo, load),
+    "Try": (demo, load, torture),
     "Look": (docs,),
     "Mend": (failures, replay, audit),
     "Watch": (top, trace, alerts),

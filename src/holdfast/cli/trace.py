@@ -39,7 +39,7 @@ _FAILURE = "failures/"
 @json_option
 @config_option
 def trace(message_id: str, urls: tuple[str, ...], broker: str | None, as_json: bool, config: Path | None) -> None:
-    """Show the journey of a message: published, each attempt, dead-lettered, retried, replayed.
+    """Show the journey of a message: each attempt, retry and replay.
 
     MESSAGE_ID is that of the message, of its dead letter, or of what it was sent again as; or failures/4, a failure of
     the desk. Asks the broker and the process at http.host:http.port; consumers and desks elsewhere by --url, which may
