@@ -46,6 +46,10 @@ def test_what_is_not_metrics_is_refused() -> None:
         exposition.read("<html>")
 
 
+def test_metrics_that_are_not_wanted_are_left_out() -> None:
+    assert exposition.read("holdfast_a 1\nholdfast_push_b 2\n", without="holdfast_push_") == {"holdfast_a": {(): 1.0}}
+
+
 # Rates.
 
 
@@ -265,6 +269,17 @@ def test_sorting_and_filtering() -> None:
     assert names(View(order=ORDERS_BY_NAME["name"])) == ["orders", "stock"]
     assert names(View(order=ORDERS_BY_NAME["name"], reverse=True)) == ["stock", "orders"]
     assert names(View(filter="STO")) == ["stock"]
+
+
+def test_scrolling_shows_the_rest() -> None:
+    rows = [
+        SubscriptionRow(f"s{number:02}", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, None)
+        for number in range(40)
+    ]
+    shown = [plain(line) for line in drawn(Picture([], rows), View(first=30), 1.0, 80, 12)]
+    assert "s30" in shown[2] or "s30" in shown[3]
+    assert not any("s29" in line for line in shown)
+    assert any("s39" in plain(line) for line in drawn(Picture([], rows), View(first=99), 1.0, 80, 12))
 
 
 def test_every_order_sorts_what_is_not_known_too() -> None:
