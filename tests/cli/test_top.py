@@ -171,6 +171,11 @@ def whole_look(at: float, step: float) -> Look:
             {"fingerprint": "aabbccddee", "count": 4, "waiting": 3, "failureReason": "DECODE_ERROR",
              "subscription": orders[0], "example": "not JSON \x1b[31m"}
         ],
+        alerts=[
+            {"rule": "OldestUnacked", "state": "firing", "summary": "stock is old"},
+            {"rule": "BacklogGrows", "state": "pending", "summary": "it grows"},
+            {"rule": "StoreErrors", "state": "firing", "silencedUntil": "2026-11-20T00:00:00Z", "summary": "known"},
+        ],
         replays=[
             {"id": 7, "state": "running", "total": 100, "counts": {"succeeded": 40, "failed": 2}, "ratePerSecond": 50.0}
         ],
@@ -219,7 +224,7 @@ def test_everything_is_on_it() -> None:
     for part in (
         "holdfast up 0.1.0 at http://127.0.0.1:8080, up for 99s",
         "2 subscriptions  backlog 5020  published 120/s (12 kB/s)",
-        "alerts: 2 critical",
+        "alerts: 2 critical  stock is old\n",
         "paused",
         "2/8",
         "9 of 10 failed",

@@ -110,8 +110,13 @@ def picture(histories: Sequence[History]) -> Picture:
             labels[0]: _sum(one.value(alerts.FIRING, labels) for one in histories) or 0.0
             for labels in _labels(histories, alerts.FIRING)
         },
-        firing=_rows(histories, lambda history: history.now.alerts if history.now else None),
+        firing=[row for row in _rows(histories, lambda one: one.now.alerts if one.now else None) if _fires(row)],
     )
+
+
+def _fires(alert: Mapping[str, Any]) -> bool:
+    """Others are pending, or silenced."""
+    return alert.get("state") == "firing" and not alert.get("silencedUntil")
 
 
 def _process(history: History) -> Process:
