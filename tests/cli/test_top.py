@@ -46,6 +46,10 @@ def test_what_is_not_metrics_is_refused() -> None:
         exposition.read("<html>")
 
 
+def test_metrics_that_are_not_wanted_are_left_out() -> None:
+    assert exposition.read("holdfast_a 1\nholdfast_push_b 2\n", without="holdfast_push_") == {"holdfast_a": {(): 1.0}}
+
+
 # Rates.
 
 
@@ -167,6 +171,11 @@ def whole_look(at: float, step: float) -> Look:
             {"fingerprint": "aabbccddee", "count": 4, "waiting": 3, "failureReason": "DECODE_ERROR",
              "subscription": orders[0], "example": "not JSON \x1b[31m"}
         ],
+        alerts=[
+            {"rule": "OldestUnacked", "state": "firing", "summary": "stock is old"},
+            {"rule": "BacklogGrows", "state": "pending", "summary": "it grows"},
+            {"rule": "StoreErrors", "state": "firing", "silencedUntil": "2026-11-20T00:00:00Z", "summary": "known"},
+        ],
         replays=[
             {"id": 7, "state": "running", "total": 100, "counts": {"succeeded": 40, "failed": 2}, "ratePerSecond": 50.0}
         ],
@@ -215,7 +224,7 @@ def test_everything_is_on_it() -> None:
     for part in (
         "holdfast up 0.1.0 at http://127.0.0.1:8080, up for 99s",
         "2 subscriptions  backlog 5020  published 120/s (12 kB/s)",
-        "alerts: 2 critical",
+        "alerts: 2 critical  stock is old\n",
         "paused",
         "2/8",
         "9 of 10 failed",
@@ -265,6 +274,17 @@ def test_sorting_and_filtering() -> None:
     assert names(View(order=ORDERS_BY_NAME["name"])) == ["orders", "stock"]
     assert names(View(order=ORDERS_BY_NAME["name"], reverse=True)) == ["stock", "orders"]
     assert names(View(filter="STO")) == ["stock"]
+
+
+def test_scrolling_shows_the_rest() -> None:
+    rows = [
+        SubscriptionRow(f"s{number:02}", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, None)
+        for number in range(40)
+    ]
+    shown = [plain(line) for line in drawn(Picture([], rows), View(first=30), 1.0, 80, 12)]
+    assert "s30" in shown[2] or "s30" in shown[3]
+    assert not any("s29" in line for line in shown)
+    assert any("s39" in plain(line) for line in drawn(Picture([], rows), View(first=99), 1.0, 80, 12))
 
 
 def test_every_order_sorts_what_is_not_known_too() -> None:

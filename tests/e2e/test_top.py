@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from collections.abc import Iterator
@@ -16,6 +15,19 @@ from tests.support.waiting import eventually
 
 SECONDS = 30.0
 SECOND_SCREEN, FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
+
+PLANTED = """
+from holdfast.cli.top import command
+
+whole = command.picture
+
+def picture(histories):
+    if histories[0].now:
+        raise RuntimeError("planted")
+    return whole(histories)
+
+command.picture = picture
+"""
 
 
 @pytest.fixture(scope="module")
@@ -117,22 +129,15 @@ def test_ctrl_z_gives_the_terminal_back_and_takes_it_again(on_screen: Terminal) 
     assert_left_as_found(on_screen)
 
 
-def test_a_crash_leaves_the_terminal_as_it_was_too(up: Running, launcher: Launcher) -> None:
-    """Its own mistake, planted: an answer that nobody thought of."""
-    planted = launcher.cwd / "sitecustomize.py"
-    planted.write_text(
-        "import holdfast.cli.top.command as command\n"
-        "def broken(*args): raise RuntimeError('planted')\n"
-        "command.picture = (lambda before: lambda histories: before(histories) if not histories[0].now else broken())"
-        "(command.picture)\n"
-    )
-    os.environ["PYTHONPATH"] = str(launcher.cwd)
-    try:
-        with Terminal("top", "--url", up.url, cwd=launcher.cwd) as terminal:
-            assert_left_as_found(terminal, code=1)
-            assert "planted" in terminal.sent[terminal.sent.rindex(FIRST_SCREEN) :]
-    finally:
-        del os.environ["PYTHONPATH"]
+def test_a_crash_leaves_the_terminal_as_it_was_too(
+    up: Running, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake of its own, planted: what it hears cannot be put together."""
+    (launcher.cwd / "sitecustomize.py").write_text(PLANTED, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(launcher.cwd))
+    with Terminal("top", "--url", up.url, cwd=launcher.cwd) as terminal:
+        assert_left_as_found(terminal, code=1)
+        assert "planted" in terminal.sent[terminal.sent.rindex(FIRST_SCREEN) :]
 
 
 def test_a_server_that_goes_and_comes_back(launcher: Launcher) -> None:

@@ -88,7 +88,11 @@ _CONSUMER_COLUMNS = (
 def drawn(picture: Picture, view: View, now: float, width: int | None = None, height: int | None = None) -> list[Line]:
     """`height` lines, none wider than `width`; without them all there is. `now` is in seconds since 1970."""
     head = [*(_process(one, now) for one in picture.processes), *_totals(picture), *_firing(picture)]
-    subscriptions = _subscriptions(view.rows(picture), view.first, width)
+    rows = view.rows(picture)
+    if height is not None:  # what there is no room for need not be drawn
+        first = min(view.first, max(len(rows) - 1, 0))
+        rows = rows[first : first + height]
+    subscriptions = _subscriptions(rows, width)
     blocks = [block for block in (_consumers(picture, width), _desk(picture.desk, width)) if block]
     foot = [_foot(view)] if height is not None else []
     if height is not None:
@@ -158,12 +162,10 @@ def _firing(picture: Picture) -> list[Line]:
 # Subscriptions.
 
 
-def _subscriptions(rows: Sequence[SubscriptionRow], first: int, width: int | None) -> list[Line]:
+def _subscriptions(rows: Sequence[SubscriptionRow], width: int | None) -> list[Line]:
     if not rows:
         return []
-    lines = cells.table(_SUBSCRIPTION_COLUMNS, [_subscription(row) for row in rows], width)
-    first = min(first, len(rows) - 1)
-    return [[], lines[0], *lines[1 + first :]]
+    return [[], *cells.table(_SUBSCRIPTION_COLUMNS, [_subscription(row) for row in rows], width)]
 
 
 def _subscription(row: SubscriptionRow) -> list[Cell]:

@@ -13,11 +13,12 @@ _LABEL = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
 
-def read(text: str) -> Mapping[str, Samples]:
-    """By the name of the metric. ValueError for what is not in this format."""
+def read(text: str, without: str = "#") -> Mapping[str, Samples]:
+    """By the name of the metric; those that begin with `without` are left out. ValueError for what is not in this
+    format."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for line in text.split("\n"):
-        if not line or line.startswith("#"):
+        if not line or line.startswith(("#", without)):
             continue
         match = _LINE.fullmatch(line)
         if not match:

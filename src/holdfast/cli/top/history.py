@@ -63,13 +63,13 @@ class History:
             return None
         return last if first is None or last < first else last - first
 
-    def buckets(self, metric: Metric, labels: tuple[str, ...]) -> list[tuple[float, float]]:
-        """Of a histogram: each upper bound, and how many lately were not above it."""
+    def histograms(self, metric: Metric) -> dict[tuple[str, ...], list[tuple[float, float]]]:
+        """By the values of its labels: each upper bound, and how many lately were not above it."""
         name = f"{metric.name}_bucket"
-        found = self.now.of(name) if self.now else {}
-        bounds = sorted(float(one[-1]) for one in found if one[:-1] == labels)
-        written = {float(one[-1]): one for one in found if one[:-1] == labels}
-        return [(bound, self.increase(name, written[bound]) or 0.0) for bound in bounds]
+        found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
+        for labels in self.now.of(name) if self.now else ():
+            found.setdefault(labels[:-1], []).append((float(labels[-1]), self.increase(name, labels) or 0.0))
+        return found
 
     def _ends(self, name: str, labels: tuple[str, ...]) -> tuple[float | None, float | None]:
         if len(self._looks) < 2:

@@ -110,8 +110,13 @@ def picture(histories: Sequence[History]) -> Picture:
             labels[0]: _sum(one.value(alerts.FIRING, labels) for one in histories) or 0.0
             for labels in _labels(histories, alerts.FIRING)
         },
-        firing=_rows(histories, lambda history: history.now.alerts if history.now else None),
+        firing=[row for row in _rows(histories, lambda one: one.now.alerts if one.now else None) if _fires(row)],
     )
+
+
+def _fires(alert: Mapping[str, Any]) -> bool:
+    """Others are pending, or silenced."""
+    return alert.get("state") == "firing" and not alert.get("silencedUntil")
 
 
 def _process(history: History) -> Process:
@@ -169,21 +174,32 @@ def _consumers(histories: Sequence[History]) -> list[ConsumerRow]:
     outcomes: dict[str, list[tuple[str, ...]]] = {}
     for labels in _labels(histories, consumer.OUTCOMES):
         outcomes.setdefault(labels[0], []).append(labels)
-    rows = [_consumer(histories, topic, its) for topic, its in outcomes.items()]
+    times = _handling(histories)
+    rows = [_consumer(histories, topic, its, times.get(topic, ())) for topic, its in outcomes.items()]
     return [row for row in rows if row.handled]
 
 
-def _consumer(histories: Sequence[History], topic: str, outcomes: Sequence[tuple[str, ...]]) -> ConsumerRow:
-    buckets: dict[float, float] = {}
+def _handling(histories: Sequence[History]) -> dict[str, Sequence[tuple[float, float]]]:
+    """By topic."""
+    added: dict[str, dict[float, float]] = {}
     for history in histories:
-        for bound, count in history.buckets(consumer.HANDLING, (topic,)):
-            buckets[bound] = buckets.get(bound, 0.0) + count
-    lately = sorted(buckets.items())
+        for labels, buckets in history.histograms(consumer.HANDLING).items():
+            its = added.setdefault(labels[0], {})
+            for bound, count in buckets:
+                its[bound] = its.get(bound, 0.0) + count
+    return {topic: sorted(its.items()) for topic, its in added.items()}
+
+
+def _consumer(
+    histories: Sequence[History],
+    topic: str,
+    outcomes: Sequence[tuple[str, ...]],
+    lately: Sequence[tuple[float, float]],
+) -> ConsumerRow:
+    counts = (_sum(one.value(consumer.OUTCOMES, labels) for one in histories) for labels in outcomes)
     return ConsumerRow(
         topic=topic,
-        handled=round(
-            sum(_sum(one.value(consumer.OUTCOMES, labels) for one in histories) or 0.0 for labels in outcomes)
-        ),
+        handled=round(_sum(counts) or 0.0),
         outcomes={labels[1]: _sum(one.rate(consumer.OUTCOMES, labels) for one in histories) for labels in outcomes},
         p50=quantile(0.5, lately),
         p99=quantile(0.99, lately),
