@@ -76,7 +76,7 @@ def run(session: Session) -> list[Comparison]:
 
 
 def _compared(session: Session, family: Family, contestants: Sequence[Contestant]) -> list[Comparison]:
-    loads = session.compete(family.title, contestants)
+    loads = session.compete(family.title, contestants, warm_up=contestants[:1])
     series = [session.series(one, own, _cost) for one, own in zip(contestants, loads, strict=True)]
     smallest = series[0]
     return [
