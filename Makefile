@@ -65,7 +65,8 @@ bench: install-dev ## Run the benchmarks (ONLY=name for one of them)
 
 .PHONY: profile
 profile: install-dev ## See where the time of the hot paths goes (ONLY=name for one of them)
-	@exec $(BIN)/python -m bench.profiling $(ONLY)
+	@$(BIN)/python -m bench.profiling $(ONLY)
+	@$(BIN)/python -m bench.pages
 
 # Each file is held to the one before it, so that the same version runs everywhere.
 .PHONY: lock

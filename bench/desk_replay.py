@@ -27,7 +27,7 @@ TOPIC = f"{PROJECT}/topics/orders"
 SUBSCRIPTION = f"{PROJECT}/subscriptions/orders.worker"
 
 FAILURES = 100_000
-PER_SECOND = 2_000
+PER_SECOND = 4_000
 RECORDED_AT_ONCE = 2_000
 
 OPTIONS = {"perSecond": PER_SECOND, "concurrency": 5_000, "canary": 0}
@@ -121,6 +121,8 @@ def _measure(server: Server, times: list[float]) -> Load:
         if time.monotonic() > give_up:
             raise LoadFailed(f"the replay is {replay['state']}: {replay['counts']}")
         time.sleep(LOOK_EVERY_SECONDS)
+    if len(times) < FAILURES:
+        raise LoadFailed(f"{FAILURES - len(times)} of {FAILURES} failures did not arrive: {replay['counts']}")
     seconds = max(times) - min(times)
     return Load(
         messages=FAILURES,

@@ -16,6 +16,8 @@ from bench import peers, procfs
 from bench.missing import Missing
 from bench.session import Session
 
+WRITTEN = ("bench/results", "docs/performance.md", "README.md")
+
 
 def describe_environment(session: Session) -> dict[str, str]:
     return {
@@ -40,9 +42,9 @@ def _emulator() -> str:
 
 
 def _commit() -> str:
-    """Marked where the tree had changes besides the results that this writes."""
+    """Marked where the tree had changes besides the results that this writes, and the pages that show them."""
     commit = _first_line(["git", "rev-parse", "--short", "HEAD"])
-    changes = _output(["git", "status", "--porcelain", "--", ".", ":(exclude)bench/results"])
+    changes = _output(["git", "status", "--porcelain", "--", ".", *(f":(exclude){path}" for path in WRITTEN)])
     return f"{commit} with changes" if commit and changes else commit
 
 

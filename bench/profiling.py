@@ -10,6 +10,7 @@ Writes bench/results/profiles/, a table and a flame graph for each, which docs/p
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -73,10 +74,12 @@ PLACES = (
     ("holdfast/stores/", "store: queue, blocks, statements", "#dadaeb"),
     ("holdfast/consumer/", "consumer: decode, route, handle, settle", "#fcbba1"),
     ("holdfast/api/", "HTTP endpoint", "#d9d9d9"),
-    ("/uvicorn/", "HTTP server", "#bdbdbd"),
-    ("/starlette/", "HTTP server", "#bdbdbd"),
+    ("uvicorn/", "HTTP server", "#bdbdbd"),
+    ("starlette/", "HTTP server", "#bdbdbd"),
     ("holdfast/", "event loop: sockets read, callbacks called", "#f0f0f0"),
 )
+# Less than this is not worth a line.
+LEAST_SHARE = 0.01
 REST = ("everything else", "#f0f0f0")
 OUTSIDE = "SQLite itself: pages, checksums, write-ahead log, fsync"
 
@@ -127,9 +130,9 @@ def profile(session: Session, name: str, path: HotPath) -> tuple[Profile, str]:
         used = procfs.thread_cpu_seconds(server.pid)
         loop = used.pop(server.pid) - before.pop(server.pid)
         others = sum(used.values()) - sum(before.values())
-        stacks, seen = _watched(session, server, path, int(load.per_second * SECONDS))
+        stacks = _watched(session, server, path, int(load.per_second * SECONDS))
     loop_us, threads_us = (1e6 * seconds / load.messages for seconds in (loop, others))
-    rows = _rows(stacks, loop_us, threads_us, seen)
+    rows = _rows(stacks, loop_us, threads_us)
     found = Profile(name, path.title, environment, load.per_second, loop_us, threads_us, sum(stacks.values()), rows)
     print(f"== {path.title}: {load.per_second:,.0f} msg/s\n{markdown(found)}", flush=True)
     shown = {tuple(frame for frame in stack if _place(frame) != REST): count for stack, count in stacks.items()}
@@ -144,8 +147,8 @@ def _load(session: Session, server: Server, path: HotPath, messages: int) -> Any
     return load
 
 
-def _watched(session: Session, server: Server, path: HotPath, messages: int) -> tuple[Stacks, int]:
-    """The stacks that were seen, and how many messages there were meanwhile."""
+def _watched(session: Session, server: Server, path: HotPath, messages: int) -> Stacks:
+    """The stacks that were seen, and how often."""
     program = shutil.which("py-spy", path=str(Path(sys.executable).parent)) or shutil.which("py-spy")
     if program is None:
         raise Missing("py-spy is not installed in this Python's environment: run `make install-dev`")
@@ -153,42 +156,47 @@ def _watched(session: Session, server: Server, path: HotPath, messages: int) -> 
     command = [program, "record", "--pid", str(server.pid), "--format", "raw", "--gil", "--function"]
     command += ["--full-filenames", "--rate", str(LOOKS_PER_SECOND), "--duration", "3600", "--output", str(raw)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as spy:
-        load = _load(session, server, path, messages)
+        _load(session, server, path, messages)
         spy.send_signal(2)  # it writes what it has
         _, said = spy.communicate(timeout=60)
     if not raw.exists():
         last = (said.strip().splitlines() or ["it said nothing"])[-1]
         raise Missing(f"py-spy could not look into the server, which needs root or the right to ptrace: {last}")
-    return _read(raw), load.messages
+    return _read(raw)
 
 
 def _read(raw: Path) -> Stacks:
     found: Counter[tuple[str, ...]] = Counter()
     for line in raw.read_text().splitlines():
         stack, _, count = line.rpartition(" ")
-        found[tuple(stack.split(";"))] += int(count)
+        found[tuple(map(_without_folder, stack.split(";")))] += int(count)
     return dict(found)
 
 
-def _rows(stacks: Stacks, loop_us: float, threads_us: float, messages: int) -> list[Row]:
-    """A thread that is not the event loop's begins in threading.py."""
+def _without_folder(frame: str) -> str:
+    """`name (file:line)`, where the file is known by its package: where that lies is nobody's business."""
+    return re.sub(r"\(.*/(?:src|site-packages)/|\((?:.*/)?(?=[^/]*:\d+\)$)", "(", frame, count=1)
+
+
+def _rows(stacks: Stacks, loop_us: float, threads_us: float) -> list[Row]:
+    """A thread that is not the event loop's begins in threading.py. A look at it counts as much as one at the event
+    loop, of which the lock is all that it works with: that holds on a busy machine too."""
     loop: Counter[str] = Counter()
     threads: Counter[str] = Counter()
     found: dict[str, float] = defaultdict(float)
     for stack, count in stacks.items():
-        (threads if "/threading.py:" in stack[0] else loop)[_whose(stack)] += count
+        (threads if "(threading.py:" in stack[0] else loop)[_whose(stack)] += count
     for where, count in loop.items():
         found[where] += loop_us * count / sum(loop.values())
-    in_python = 1e6 * sum(threads.values()) / LOOKS_PER_SECOND / messages
+    in_python = loop_us * sum(threads.values()) / sum(loop.values())
     shrink = min(1.0, threads_us / in_python) if in_python else 0.0
     for where, count in threads.items():
         found[where] += shrink * in_python * count / sum(threads.values())
     found[OUTSIDE] = threads_us - shrink * in_python
-    return [
-        Row(where, microseconds)
-        for where, microseconds in sorted(found.items(), key=lambda one: -one[1])
-        if microseconds >= 0.005
-    ]
+    least = LEAST_SHARE * (loop_us + threads_us)
+    rows = [Row(where, us) for where, us in sorted(found.items(), key=lambda one: -one[1]) if us >= least]
+    rest = loop_us + threads_us - sum(row.microseconds for row in rows)
+    return [*rows, Row(REST[0], rest)] if rest > 0.005 else rows
 
 
 def _whose(stack: Sequence[str]) -> str:
@@ -196,7 +204,7 @@ def _whose(stack: Sequence[str]) -> str:
 
 
 def _place(frame: str) -> tuple[str, str]:
-    return next(((words, colour) for part, words, colour in PLACES if part in frame), REST)
+    return next(((words, colour) for part, words, colour in PLACES if f"({part}" in frame), REST)
 
 
 # What is kept of it.

@@ -14,7 +14,7 @@ from bench.peers import Server, google_emulator, holdfast_sqlite
 from bench.session import Contestant, Session
 
 WAITING_MESSAGES = 10_000
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 6.0
 # From the last refused message to all of them waiting: their failures are written down in between.
 SETTLE_SECONDS = 30.0
 
@@ -48,7 +48,7 @@ def _beside_google(session: Session) -> Comparison:
 def _hanging(session: Session) -> list[Comparison]:
     """4,000 requests a second, about half of what the server can do: waiting then comes from the endpoint that hangs,
     not from the load. It answers the first tenth of the messages, so its window is wide open when it stops."""
-    flags = {"subscriptions": 20, "messages": 1_000, "batch": 1, "rate": 200}
+    flags = {"subscriptions": 20, "messages": 600, "batch": 1, "rate": 200}
     with holdfast_sqlite(session.scratch) as server:
         contestants = [
             Contestant(server, "fanout", {**flags, "hanging": 1}, limit_seconds=20, called="Holdfast, one hangs"),

@@ -55,10 +55,13 @@ class Session:
     ) -> None:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def compete(self, what: str, contestants: Sequence[Contestant]) -> list[list[Load]]:
-        """Each contestant's loads, one for each round. One unmeasured round first: caches fill and compilers wake."""
+    def compete(
+        self, what: str, contestants: Sequence[Contestant], *, warm_up: Sequence[Contestant] | None = None
+    ) -> list[list[Load]]:
+        """Each contestant's loads, one for each round. One unmeasured round first: caches fill and compilers wake.
+        `warm_up` says who needs it, where one server is all of them."""
         loads: list[list[Load]] = [[] for _ in contestants]
-        for contestant in contestants:
+        for contestant in contestants if warm_up is None else warm_up:
             self.run(contestant)
         for number in range(self.rounds):
             indices = list(range(len(contestants)))
