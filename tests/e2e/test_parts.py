@@ -61,7 +61,8 @@ def test_three_processes_make_the_same_path(launcher: Launcher) -> None:
     found = {"PUBSUB_EMULATOR_HOST": broker.broker}
     desk = launcher.part("desk", env=found)
     consume = launcher.part("consume", env=found)
-    assert {path.name for path in launcher.data.glob("*.db")} == {"broker.db", "documents.db", "failures.db"}
+    kept = {"broker.db", "documents.db", "failures.db", "alerts-broker.db", "alerts-consume.db", "alerts.db"}
+    assert {path.name for path in launcher.data.glob("*.db")} == kept
 
     with Pubsub(broker.broker) as pubsub:
         endpoint = pubsub.describe(SUBSCRIPTION).push_config.push_endpoint
@@ -189,7 +190,7 @@ def test_the_store_is_where_the_url_says(launcher: Launcher) -> None:
     consume = launcher.part("consume", "--store", "sqlite:///elsewhere/docs.db")
     assert http.push(consume.url, "m-1", b'{"service": "checkout"}').body["outcome"] == "applied"
     assert rows(launcher.cwd / "elsewhere" / "docs.db", "SELECT id FROM documents") == [("local__checkout",)]
-    assert not launcher.data.exists()
+    assert {path.name for path in launcher.data.glob("*.db")} == {"alerts-consume.db"}
     shown = launcher.run("docs", "get", "ops_services/local__checkout", "--store", "sqlite:///elsewhere/docs.db")
     assert "checkout" in shown.stdout
 

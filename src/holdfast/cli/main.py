@@ -29,7 +29,8 @@ SECTIONS = {
     "Try": (demo, load),
     "Look": (docs,),
     "Mend": (failures, replay, audit),
-    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push, alerts),
+    "Watch": (alerts,),
+    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push),
 }
 
 
