@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-header $(UPGRADE)
 # The folders that hold Python, as far as they exist.
-SOURCES = $(wildcard src tests bench)
+SOURCES = $(wildcard src tests bench deploy)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -60,7 +60,12 @@ proof: install-dev ## Compare 200,000 deliveries with an oracle while workers ar
 
 .PHONY: bench
 bench: install-dev ## Run the benchmarks (ONLY=name for one of them)
+	@PYTHON=$(BIN)/python scripts/system-packages java postgres
 	@exec $(BIN)/python -m bench $(ONLY)
+
+.PHONY: profile
+profile: install-dev ## See where the time of the hot paths goes (ONLY=name for one of them)
+	@exec $(BIN)/python -m bench.profiling $(ONLY)
 
 # Each file is held to the one before it, so that the same version runs everywhere.
 .PHONY: lock

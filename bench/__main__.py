@@ -1,6 +1,7 @@
-"""Runs the parts that were asked for, all by default, and writes bench/results/.
+"""Runs the parts that were asked for, all by default, and writes bench/results/ and what the documentation shows of it.
 
-To add a part: a module with a `run(session)` that gives its comparisons, and a line in PARTS.
+A part that fails is told at the end and keeps the results of its last run; the others go on. To add a part: a module
+with a `run(session)` that gives its comparisons, a line in PARTS, and its two markers in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -10,10 +11,27 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from bench import broker, consumer, desk, desk_replay, firestore, growth, plot, pull, push, report, startup
+from bench import (
+    broker,
+    collector,
+    consumer,
+    desk,
+    desk_replay,
+    firestore,
+    growth,
+    limits,
+    pages,
+    plot,
+    pull,
+    push,
+    report,
+    startup,
+)
 from bench.environment import describe_environment
 from bench.figures import Comparison, Part
 from bench.generator import Generator, LoadFailed
@@ -22,14 +40,16 @@ from bench.session import Session
 
 PARTS: dict[str, Callable[[Session], list[Comparison]]] = {
     "broker": broker.run,
+    "limits": limits.run,
     "growth": growth.run,
     "push": push.run,
     "startup": startup.run,
     "consumer": consumer.run,
     "firestore": firestore.run,
     "pull": pull.run,
-    "desk": desk.run,
+    "collector": collector.run,
     "desk_replay": desk_replay.run,
+    "desk": desk.run,
 }
 
 # What is not drawn as bars.
@@ -41,17 +61,25 @@ RESULTS = HERE / "results"
 
 def main() -> int:
     arguments = _arguments()
-    # Servers are ended as their `with` blocks are left, which SIGTERM alone would not do.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)
+    started = time.monotonic()
     try:
         with Session(Generator.build(), HERE / ".scratch", arguments.rounds) as session:
-            for name in arguments.parts or PARTS:
-                _run(name, session)
-    except (Missing, LoadFailed) as error:
+            names = arguments.parts or list(PARTS)
+            failed = run_parts(names, session, RESULTS)
+    except Missing as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    print(f"\n{report.summary(RESULTS)}\nTable and plots: {os.path.relpath(RESULTS)}")
-    return 0
+    finally:
+        pages.write(RESULTS, list(PARTS))
+    measured = [part for part in report.read_parts(RESULTS, list(PARTS)) if part.name in names]
+    done = [part for part in measured if part.name not in failed]
+    print(f"\n{report.summary(done)}\n\n{_verdict(done)}")
+    print(f"Took {(time.monotonic() - started) / 60:.1f} minutes. Tables and plots: {os.path.relpath(RESULTS)}")
+    for name, reason in failed.items():
+        print(f"bench: {name} failed, and its results are still those of an earlier run: {reason}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -67,15 +95,48 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _run(name: str, session: Session) -> None:
+def _end(number: int, frame: Any) -> None:
+    """Servers are ended as their `with` blocks are left. A second signal would cut that short and leave some behind."""
+    for one in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(one, signal.SIG_IGN)
+    print("bench: ending what was started", file=sys.stderr, flush=True)
+    sys.exit(128 + number)
+
+
+def run_parts(names: Sequence[str], session: Session, results: Path) -> dict[str, str]:
+    """Gives why parts failed, by name."""
+    failed: dict[str, str] = {}
+    for name in names:
+        try:
+            _run(name, session, results)
+        except (Missing, LoadFailed) as error:
+            failed[name] = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this part alone
+            traceback.print_exc()
+            failed[name] = f"{type(error).__name__}: {error}"
+        if name in failed:
+            print(f"bench: {name} failed: {failed[name]}", file=sys.stderr, flush=True)
+    return failed
+
+
+def _run(name: str, session: Session, results: Path) -> None:
     print(f"== {name}", flush=True)
     environment = describe_environment(session)  # before the load, which the disk feels for a while after
     started = time.monotonic()
     comparisons = PARTS[name](session)
     seconds = time.monotonic() - started
     draw = DRAWN.get(name, plot.bars)
-    report.write_part(RESULTS, Part(name, environment, seconds, comparisons), draw(comparisons))
-    report.write_markdown(RESULTS)
+    report.write_part(results, Part(name, environment, seconds, comparisons), draw(comparisons))
+    report.write_markdown(results, list(PARTS))
+    print(f"   {name} took {seconds:.0f} s", flush=True)
+
+
+def _verdict(parts: Sequence[Part]) -> str:
+    judged = [one for part in parts for one in part.comparisons if one.bar.judges]
+    missed = [one.title for one in judged if not one.met]
+    return "\n".join(
+        [f"{len(judged) - len(missed)} of {len(judged)} bars are met.", *(f"Missed: {one}" for one in missed)]
+    )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -18,6 +17,7 @@ from statistics import quantiles
 from bench import procfs
 from bench.figures import Bar, Better, Comparison, Series
 from bench.generator import Load, LoadFailed
+from bench.missing import Missing
 from bench.session import Session
 from holdfast.deadletter.fingerprints import in_group
 from holdfast.deadletter.groups import GroupFilter
@@ -26,7 +26,7 @@ from holdfast.deadletter.store import DeskStore
 from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.stores.postgres.desk import PostgresDeskStore
 from holdfast.stores.sqlite.desk import SqliteDeskStore
-from tests.support.postgres import running_postgres
+from tests.support.postgres import find_binaries, running_postgres
 
 ROWS = 1_250_000
 TENANTS = 1_000
@@ -72,12 +72,12 @@ class Question:
 
 
 def run(session: Session) -> list[Comparison]:
+    if find_binaries() is None:
+        raise Missing("PostgreSQL was found neither on the PATH nor in /usr/lib/postgresql")
     path = str(session.scratch / "failures.db")
     with running_postgres(POSTGRES) as server, server.database() as url:
         places = [Place("SQLite", path), Place("PostgreSQL", url, server.pid)]
-        # Filling takes minutes and is not what is measured: both at once, each in a process of its own.
-        with ProcessPoolExecutor(len(places), get_context("spawn")) as processes:
-            list(processes.map(fill, places))
+        fill_all(places)
         return [comparison for place in places for comparison in asyncio.run(_measured(session, place))]
 
 
@@ -91,6 +91,22 @@ async def _measured(session: Session, place: Place) -> list[Comparison]:
 
 
 # A week.
+
+
+def fill_all(places: Sequence[Place]) -> None:
+    """Takes minutes and is not what is measured: all at once, each in a process of its own."""
+    processes = [get_context("spawn").Process(target=fill, args=(place,)) for place in places]
+    try:
+        for process in processes:
+            process.start()
+        for place, process in zip(places, processes, strict=True):
+            process.join()
+            if process.exitcode != 0:
+                raise LoadFailed(f"{place.name} could not be filled")
+    finally:
+        for process in processes:
+            if process.is_alive():
+                process.kill()
 
 
 def fill(place: Place) -> None:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 from google.pubsub_v1.types import AcknowledgeRequest, PullRequest, PullResponse, Subscription, Topic
 
 from bench import procfs
+from bench.asking import ask, call
 from bench.figures import Bar, Comparison, Series
 from bench.generator import Load, LoadFailed
 from bench.peers import Server, free_port, holdfast_up
@@ -85,8 +83,8 @@ def _round(session: Session, recorded: Path, number: int) -> tuple[Load, int]:
         holdfast_up("Holdfast", session.scratch, data, broker_port) as server,
         grpc.insecure_channel(f"127.0.0.1:{broker_port}") as channel,
     ):
-        _call(channel, "Publisher/CreateTopic", Topic(name=TOPIC), Topic)
-        _call(channel, "Subscriber/CreateSubscription", Subscription(name=SUBSCRIPTION, topic=TOPIC), Subscription)
+        call(channel, "Publisher/CreateTopic", Topic(name=TOPIC), Topic)
+        call(channel, "Subscriber/CreateSubscription", Subscription(name=SUBSCRIPTION, topic=TOPIC), Subscription)
         with _pulling(channel) as times:
             return _measure(server, times), most_within_a_second(times)
 
@@ -116,10 +114,10 @@ def _measure(server: Server, times: list[float]) -> Load:
     """From the first to the last message, by the broker's own publish times."""
     procfs.forget_peak_rss(server.pid)
     used, own, machine = procfs.cpu_seconds(server.pid), time.process_time(), procfs.machine_cpu_seconds()
-    job = _ask(server, "/api/v1/replays", {"selection": {"subscription": SUBSCRIPTION}, "options": OPTIONS})["id"]
-    _ask(server, f"/api/v1/replays/{job}:start", {})
+    job = ask(server, "/api/v1/replays", {"selection": {"subscription": SUBSCRIPTION}, "options": OPTIONS})["id"]
+    ask(server, f"/api/v1/replays/{job}:start", {})
     give_up = time.monotonic() + PATIENCE * FAILURES / PER_SECOND
-    while (replay := _ask(server, f"/api/v1/replays/{job}"))["state"] != "done":
+    while (replay := ask(server, f"/api/v1/replays/{job}"))["state"] != "done":
         if time.monotonic() > give_up:
             raise LoadFailed(f"the replay is {replay['state']}: {replay['counts']}")
         time.sleep(LOOK_EVERY_SECONDS)
@@ -146,15 +144,6 @@ def most_within_a_second(times: Sequence[float]) -> int:
     return most
 
 
-def _ask(server: Server, path: str, body: dict[str, Any] | None = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{server.port}{path}", data, {"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
-
-
 # The subscriber.
 
 
@@ -174,19 +163,11 @@ def _pulling(channel: grpc.Channel) -> Iterator[list[float]]:
 
 def _pull(channel: grpc.Channel, times: list[float], stop: threading.Event) -> None:
     while not stop.is_set():
-        response = _call(
+        response = call(
             channel, "Subscriber/Pull", PullRequest(subscription=SUBSCRIPTION, max_messages=1000), PullResponse
         )
         received = PullResponse.pb(response).received_messages
         if received:
             times += [one.message.publish_time.ToNanoseconds() / 1e9 for one in received]
             ids = [one.ack_id for one in received]
-            _call(channel, "Subscriber/Acknowledge", AcknowledgeRequest(subscription=SUBSCRIPTION, ack_ids=ids), None)
-
-
-def _call(channel: grpc.Channel, method: str, request: Any, answer: Any) -> Any:
-    read = answer.deserialize if answer is not None else lambda raw: raw
-    call = channel.unary_unary(
-        f"/google.pubsub.v1.{method}", request_serializer=type(request).serialize, response_deserializer=read
-    )
-    return call(request, timeout=60)
+            call(channel, "Subscriber/Acknowledge", AcknowledgeRequest(subscription=SUBSCRIPTION, ack_ids=ids))

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from bench import peers, procfs
+from bench.missing import Missing
 from bench.session import Session
 
 
@@ -22,12 +23,20 @@ def describe_environment(session: Session) -> dict[str, str]:
         "commit": _commit(),
         "machine": f"{procfs.cores()} cores of {_cpu_model()}, {_memory_gb():.0f} GB",
         "system": f"{platform.system()} {platform.release()}",
-        "disk": f"{_file_system(session.scratch)}, {_fsync_ms(session.scratch):.2f} ms for 4 KB and fsync",
+        "disk": f"{_file_system(session.scratch)}, {fsync_ms(session.scratch, 50):.2f} ms for 4 KB and fsync",
         "python": platform.python_version(),
         "java": _first_line(["java", "-version"]),
         "go": _first_line(["go", "version"]).removeprefix("go version "),
-        "emulator": peers.emulator_jar().name,
+        "emulator": _emulator(),
     }
+
+
+def _emulator() -> str:
+    """Not every part needs it, and those that do say what is missing."""
+    try:
+        return peers.emulator_jar().name
+    except Missing:
+        return ""
 
 
 def _commit() -> str:
@@ -56,11 +65,11 @@ def _file_system(path: Path) -> str:
     return kind
 
 
-def _fsync_ms(folder: Path) -> float:
+def fsync_ms(folder: Path, times: int) -> float:
     """The least that a durable commit can cost here."""
     took = []
     with (folder / "fsync").open("wb", buffering=0) as file:
-        for _ in range(50):
+        for _ in range(times):
             started = time.perf_counter()
             file.write(bytes(4096))
             os.fsync(file.fileno())

@@ -10,10 +10,18 @@ _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 def cpu_seconds(pid: int) -> float:
     """User and kernel time of all its threads so far."""
-    stat = Path(f"/proc/{pid}/stat").read_text()
+    return _cpu_seconds(Path(f"/proc/{pid}/stat"))
+
+
+def _cpu_seconds(stat: Path) -> float:
     # The name in parentheses may hold anything, so the count begins behind it: utime and stime are fields 14 and 15.
-    fields = stat.rpartition(")")[2].split()
+    fields = stat.read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def thread_cpu_seconds(pid: int) -> dict[int, float]:
+    """Of each thread that is alive; the first one has the number of the process."""
+    return {int(task.name): _cpu_seconds(task / "stat") for task in Path(f"/proc/{pid}/task").iterdir()}
 
 
 def family_cpu_seconds(pid: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.figures import Comparison, Part, Series, Usage
@@ -27,39 +27,49 @@ def write_part(results: Path, part: Part, picture: str) -> None:
     (results / f"{part.name}.svg").write_text(picture)
 
 
-def read_parts(results: Path) -> list[Part]:
-    return [Part.from_json(json.loads(path.read_text())) for path in sorted(results.glob("*.json"))]
+def read_parts(results: Path, order: Sequence[str]) -> list[Part]:
+    """Of those that were ever measured. A part that is no more is not read."""
+    paths = [results / f"{name}.json" for name in order]
+    return [Part.from_json(json.loads(path.read_text())) for path in paths if path.exists()]
 
 
-def write_markdown(results: Path) -> None:
-    sections = [HEAD, *(_section(part) for part in read_parts(results))]
+def write_markdown(results: Path, order: Sequence[str]) -> None:
+    sections = [HEAD, *(_section(part) for part in read_parts(results, order))]
     (results / "results.md").write_text("\n".join(sections))
 
 
-def summary(results: Path) -> str:
+def summary(parts: Sequence[Part]) -> str:
     """For the terminal: the tables alone."""
-    return "\n\n".join(_comparison_table(part.comparisons) for part in read_parts(results))
+    return "\n\n".join(comparison_table(part.comparisons) for part in parts)
 
 
 def _section(part: Part) -> str:
-    environment = "; ".join(f"{name} {value}" for name, value in part.environment.items() if value)
     return "\n".join(
         [
             f"## {part.name}",
             "",
-            _comparison_table(part.comparisons),
+            comparison_table(part.comparisons),
             "",
             f"![{part.name}]({part.name}.svg)",
             "",
             _cost_table(part.comparisons),
             "",
-            f"Measured in {part.seconds:.0f} s: {environment}.",
+            measured(part),
             "",
         ]
     )
 
 
-def _comparison_table(comparisons: Sequence[Comparison]) -> str:
+def measured(part: Part) -> str:
+    return f"Measured in {part.seconds:.0f} s. {environment_text(part.environment)}"
+
+
+def environment_text(environment: Mapping[str, str]) -> str:
+    words = "; ".join(f"{name} {value}" for name, value in environment.items() if value)
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def comparison_table(comparisons: Sequence[Comparison]) -> str:
     peers = {comparison.peer.contestant for comparison in comparisons if comparison.peer}
     only = peers.pop() if len(peers) == 1 else ""
     rows = [
@@ -69,11 +79,15 @@ def _comparison_table(comparisons: Sequence[Comparison]) -> str:
             _peer(one, name_it=not only),
             _ratio(one),
             one.bar.text(one.unit),
-            one.verdict if one.met else f"**{one.verdict}**",
+            verdict(one),
         ]
         for one in comparisons
     ]
-    return _table(["measure", "Holdfast", only or "peer", "ratio", "bar", ""], rows)
+    return table(["measure", "Holdfast", only or "peer", "ratio", "bar", ""], rows)
+
+
+def verdict(one: Comparison) -> str:
+    return one.verdict if one.met else f"**{one.verdict}**"
 
 
 def _cost_table(comparisons: Sequence[Comparison]) -> str:
@@ -83,7 +97,7 @@ def _cost_table(comparisons: Sequence[Comparison]) -> str:
             if series is not None:  # one run can give two figures, or be the peer of two: its costs are told once
                 rows.setdefault((series.contestant, series.usage), [comparison.title, *_costs(series)])
     head = ["measure", "server", "CPU s", "cores", "CPU µs/msg", "peak RSS MB", "generator cores", "notes"]
-    return _table(head, list(rows.values()))
+    return table(head, list(rows.values()))
 
 
 def _costs(series: Series) -> list[str]:
@@ -127,6 +141,6 @@ def number(value: float) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

@@ -41,7 +41,7 @@ class Session:
 
     def __init__(self, generator: Generator, scratch: Path, rounds: int) -> None:
         self.rounds = rounds
-        self._generator = generator
+        self.generator = generator
         self._parent = scratch
         self.scratch = scratch
 
@@ -73,7 +73,7 @@ class Session:
         server = contestant.server
         procfs.forget_peak_rss(server.pid)
         helpers = server.helpers_cpu_seconds
-        load = self._generator.run(
+        load = self.generator.run(
             contestant.command,
             server.port,
             server.pid,

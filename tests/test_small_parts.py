@@ -136,8 +136,31 @@ def test_the_quick_look_never_lets_a_bad_message_through(data: bytes, attributes
         encoded = wire.encode(Message(data, attributes, key))
     except UnicodeEncodeError:
         return
-    if limits._is_surely_good(encoded):
+    if not limits._in_doubt([encoded]):
         limits._check_message("message", wire.PubsubMessage.FromString(encoded))
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 127, 128, 300, 16_383, 16_384, 100_000])
+def test_no_size_of_the_data_hides_a_key_of_googles(size: int) -> None:
+    good = wire.encode(Message(b"x" * size, {"region": "north"}))
+    bad = wire.encode(Message(b"x" * size, {"goog-x": "1"}))
+    limits.check_publish([good], len(good))
+    with pytest.raises(BadInput, match=r"messages\[1\]\.attributes"):
+        limits.check_publish([good, bad], len(good) + len(bad))
+
+
+def test_a_length_that_is_written_longer_than_it_must_be_hides_nothing() -> None:
+    attributes = wire.encode(Message(b"", {"k" * 300: "1"}))
+    odd = b"\x0a\x81\x80\x00x" + attributes
+    assert wire.decode(odd).data == b"x"
+    with pytest.raises(BadInput, match="at most 256 bytes"):
+        limits.check_publish([odd], len(odd))
+
+
+def test_only_an_odd_message_is_taken_apart() -> None:
+    usual = [wire.encode(Message(b"goog" * size, {"type": "order"})) for size in (1, 31, 32, 4_000)]
+    odd = [wire.encode(Message(b"x" * 300, {"note": "y" * 300})), wire.encode(Message(b"", {"type": "order"}))]
+    assert limits._in_doubt([*usual, *odd]) == [4, 5]
 
 
 def test_the_cache_keeps_the_newest_within_its_budget() -> None:

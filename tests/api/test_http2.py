@@ -29,6 +29,7 @@ from holdfast.api.http.server import listen
 from holdfast.api.http2 import budget, connection, frames, hpack
 from holdfast.api.http2.calls import Calls
 from holdfast.api.http2.frames import Code
+from holdfast.api.http2.sending import TOGETHER_BYTES, Sender
 from holdfast.api.http2.server import Http2Server
 from holdfast.api.http2.streams import WINDOW_BYTES
 from tests.support.http2_peer import Frame, Peer, data, grow, message
@@ -907,6 +908,9 @@ class _Sink:
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def is_closing(self) -> bool:
+        return False
+
     def write(self, data: bytes) -> None:
         assert not self.ended
 
@@ -941,6 +945,67 @@ def test_no_frames_break_the_server(sent: list[bytes], cuts: list[int]) -> None:
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(exchange())
+
+
+class _Recorder(_Sink):
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        assert not self.ended
+        self.writes.append(data)
+
+    def close(self) -> None:
+        self.ended = True
+
+    def is_closing(self) -> bool:
+        return self.ended
+
+
+async def test_what_is_written_in_one_turn_leaves_in_one_piece() -> None:
+    transport: Any = _Recorder()
+    sender = Sender(transport, lambda _: None)
+    for piece in (b"a", b"b", b"c"):
+        sender.write(piece)
+    assert transport.writes == []
+    await asyncio.sleep(0)
+    assert transport.writes == [b"abc"]
+    sender.write(b"d")
+    await asyncio.sleep(0)
+    assert transport.writes == [b"abc", b"d"]
+
+
+async def test_much_leaves_at_once_and_in_its_order() -> None:
+    transport: Any = _Recorder()
+    sender = Sender(transport, lambda _: None)
+    large = bytes(TOGETHER_BYTES)
+    for piece in (b"a", large, b"b"):
+        sender.write(piece)
+    assert transport.writes == [b"a" + large]
+    await asyncio.sleep(0)
+    assert transport.writes == [b"a" + large, b"b"]
+
+
+async def test_the_last_word_is_handed_over_before_the_end() -> None:
+    """A connection that fails says why and closes in the same turn."""
+    transport: Any = _Recorder()
+    connected = connection.Connection(Calls({}).accept, lambda _: None)
+    connected.connection_made(transport)
+    connected.data_received(b"GET / HTTP/1.1\r\n\r\n")
+    assert transport.ended
+    assert b"this is not HTTP/2" in b"".join(transport.writes)
+    connected.connection_lost(None)
+
+
+async def test_a_connection_with_nothing_under_way_says_goodbye_and_closes() -> None:
+    transport: Any = _Recorder()
+    connected = connection.Connection(Calls({}).accept, lambda _: None)
+    connected.connection_made(transport)
+    connected.leave()
+    assert transport.ended
+    assert b"".join(transport.writes).endswith(frames.goaway(0, Code.NO_ERROR))
+    connected.connection_lost(None)
 
 
 # Official clients.

@@ -16,7 +16,7 @@ from holdfast.broker.service import Broker
 from holdfast.broker.subscriptions import SubscriptionQueue
 from holdfast.broker.wire import decode, encode
 from holdfast.errors import BadInput, StorageUnavailable
-from holdfast.model.fate import Fate
+from holdfast.model.fate import Fate, Release
 from holdfast.model.message import Message
 from holdfast.model.replay_attributes import IN_PLACE_OF
 from holdfast.model.resources import DeadLetterPolicy, RetryPolicy, Subscription
@@ -174,9 +174,9 @@ async def test_a_replacement_that_fails_is_held_in_turn(holding: Holding) -> Non
 async def test_a_released_key_goes_on(holding: Holding) -> None:
     await holding.publish("a1", "a2")
     held = await holding.fail(await holding.take_one())
-    assert await holding.broker.release(SUBSCRIPTION, "4") is False
-    assert await holding.broker.release(SUBSCRIPTION, held) is True
-    assert await holding.broker.release(SUBSCRIPTION, held) is False
+    assert await holding.broker.release(SUBSCRIPTION, "4") is Release.NOT_HELD
+    assert await holding.broker.release(SUBSCRIPTION, held) is Release.RELEASED
+    assert await holding.broker.release(SUBSCRIPTION, held) is Release.NOT_HELD
     assert await holding.rest() == ["a2"]
     await holding.restart()
     assert await holding.rest() == []

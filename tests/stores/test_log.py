@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.broker.facts import Fact, Mark, Marked, What
 from holdfast.broker.log import (
+    AddFacts,
     Append,
     Change,
     DeleteRecord,
@@ -18,6 +21,7 @@ from holdfast.broker.log import (
     DeleteTopic,
     FailedAttempts,
     MessageLog,
+    PutMarks,
     PutRecord,
     PutSubscription,
     PutTopic,
@@ -28,7 +32,8 @@ from holdfast.errors import StorageUnavailable
 from holdfast.model.resources import Topic
 from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.stores.sqlite import log as sqlite_log
-from holdfast.stores.sqlite.log import SqliteMessageLog
+from holdfast.stores.sqlite.database import Database
+from holdfast.stores.sqlite.log import SCHEMA, SqliteMessageLog
 from holdfast.testing.contracts.log import (
     NOW,
     DurableMessageLogContract,
@@ -230,3 +235,25 @@ async def test_times_are_found_inside_a_block_and_blocks_are_cut(tmp_path: Path)
     assert (await log.read_one(key, 1000)) == StoredMessage(1000, 10_000, b"1000")
     assert await log.read_one(key, 280) is None
     await log.close()
+
+
+async def test_a_file_from_before_facts_gets_them_and_keeps_all_else(path: Path) -> None:
+    """Format 1, as it was written before a message's past was kept."""
+    older = dataclasses.replace(SCHEMA, migrations=SCHEMA.migrations[:1])
+    log = SqliteMessageLog(await Database.open(path, older))
+    topic = await with_topic(log, 1, 2, 5)
+    subscription = topic + 1
+    await log.commit([PutSubscription(subscription, topic, a_subscription(), 1)])
+    await log.commit([Settle(subscription, 2, ranges_set={4: 4}, failed_set={2: FailedAttempts(3, NOW)})])
+    before = await log.load()
+    await log.close()
+    log = await SqliteMessageLog.open(path)
+    try:
+        assert await log.load() == before
+        assert await sequences_in(log, topic) == [1, 2, 5]
+        fact = Fact(7, NOW, What.FAILED, subscription, 4)
+        await log.commit([AddFacts([fact]), PutMarks([Mark(subscription, NOW, 3)], 0)])
+        assert list(await log.facts_of([7], 10)) == [fact]
+        assert (await log.marked([subscription], 2))[subscription] == Marked(None, NOW, False)
+    finally:
+        await log.close()

@@ -12,6 +12,7 @@ from holdfast.deadletter.collector import Collector
 from holdfast.deadletter.intake import Intake
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.pace import Pace
+from holdfast.deadletter.resubmission import Resubmission
 from holdfast.deadletter.retries import RetryScheduler
 from holdfast.deadletter.retry_ends import RetryEnds
 from holdfast.deadletter.retry_policy import RetryPolicy
@@ -19,6 +20,7 @@ from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.sending import Sending
 from holdfast.deadletter.sources import Sources
 from holdfast.deadletter.store import DeskStore
+from holdfast.ingest.validation import Validation
 from holdfast.model.failed_message import FailedMessage
 from holdfast.model.message import Delivery, Message
 from holdfast.model.resources import DeadLetterPolicy, Subscription, Topic
@@ -73,6 +75,7 @@ class Parts:
     clock: ManualClock
     sending: Sending
     policy: RetryPolicy = field(default_factory=lambda: RetryPolicy(jitter=0.0))
+    validation: Validation | None = None
 
     @classmethod
     async def over(cls, store: DeskStore, clock: ManualClock) -> Parts:
@@ -83,7 +86,8 @@ class Parts:
 
     def scheduler(self, outlet: Outlet, per_second: float = 100.0) -> RetryScheduler:
         ends = RetryEnds(self.store, outlet, self.policy, self.clock, SETTLE_SECONDS)
-        return RetryScheduler(self.store, outlet, self.sending, ends, self.clock, Pace(per_second))
+        resubmission = Resubmission(outlet, self.sending, self.policy, self.clock, self.validation)
+        return RetryScheduler(self.store, outlet, self.sending, ends, resubmission, self.clock, Pace(per_second))
 
     def collector(self, transport: LocalTransport, intake: Intake | None = None) -> Collector:
         sources = Sources(transport, PROJECT)

@@ -11,16 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.broker.facts import FactWriter
 from holdfast.broker.held import Replacement
-from holdfast.broker.log import Change, MessageLog
+from holdfast.broker.log import AddFacts, Change, MessageLog
 from holdfast.broker.sent import NO_REPLAY_ID, Sent, SentMessages, digest_of
 from holdfast.broker.subscriptions import SubscriptionQueue
-from holdfast.broker.topics import SEQUENCE_BITS, TopicLog, sequence_of
+from holdfast.broker.topics import SEQUENCE_BITS, TopicLog, number_of, sequence_of
 from holdfast.broker.wire import PubsubMessage
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import FailedPrecondition
 from holdfast.model.fate import Fate
-from holdfast.model.replay_attributes import IN_PLACE_OF, REPLAY_ID
+from holdfast.model.replay_attributes import IN_PLACE_OF, ORIGINAL_MESSAGE_ID, REPLAY_ID
 
 # Forgotten with one commit, so that publishers do not wait for the end of a large replay.
 STEP = 1000
@@ -30,12 +31,18 @@ _SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 class AddressedMessages:
     def __init__(
-        self, log: MessageLog, clock: Clock, memory_hours: float, records: Mapping[tuple[str, str], bytes]
+        self,
+        log: MessageLog,
+        clock: Clock,
+        memory_hours: float,
+        records: Mapping[tuple[str, str], bytes],
+        facts: FactWriter,
     ) -> None:
         self._log = log
         self._clock = clock
         self._memory_ns = round(memory_hours * 3600 * NANOSECONDS)
         self._sent = SentMessages(records)
+        self._facts = facts
         self._under_way: dict[bytes, asyncio.Future[None]] = {}  # by digest
 
     def remind(self, topics: Mapping[int, TopicLog]) -> None:
@@ -66,7 +73,9 @@ class AddressedMessages:
         fresh = self._fresh(digests)
         ids: list[bytes] = []
         if fresh:
-            ids = await self._append(target, [_Sending(messages[at], digests[at], places.get(at)) for at in fresh])
+            ids = await self._append(
+                target, [_Sending(messages[at], digests[at], places.get(at), _original(parsed[at])) for at in fresh]
+            )
         given = dict(zip(fresh, ids, strict=True))
         return [given[at] if at in given else self._first_id(digest) for at, digest in enumerate(digests)]
 
@@ -94,7 +103,8 @@ class AddressedMessages:
 
         def remembered(numbers: range) -> list[Change]:
             replacements = _replacements(target.key, numbers, sending)
-            return [Sent(now_ns, target.key, numbers.start, digests).saved(), *(one.saved() for one in replacements)]
+            sent = Sent(now_ns, target.key, numbers.start, digests).saved()
+            return [sent, *(one.saved() for one in replacements), *self._lineage(target.key, numbers, sending)]
 
         try:
             messages = [one.message for one in sending]
@@ -109,6 +119,13 @@ class AddressedMessages:
                 del self._under_way[digest]
             done.set_result(None)
         return ids
+
+    def _lineage(self, key: int, numbers: range, sending: Sequence[_Sending]) -> list[Change]:
+        told = zip(numbers, sending, strict=True)
+        facts = [
+            fact for number, one in told if one.original for fact in self._facts.sent_again(one.original, key, number)
+        ]
+        return [AddFacts(facts)] if facts else []
 
     # What became of them.
 
@@ -126,6 +143,11 @@ class AddressedMessages:
             return Fate.PENDING
         retention_ns = round(queue.config.message_retention_seconds * NANOSECONDS)
         return Fate.ACKED if self._clock.now_ns() - sent.at_ns <= retention_ns else Fate.EXPIRED
+
+    def target_of(self, number: int) -> int:
+        """The key of the subscription, or of the topic, that the message was sent to; 0 where that is not known."""
+        sent = self._sent.of(number)
+        return sent.target_key if sent else 0
 
     def dead_letter(self, number: int) -> list[Change]:
         """To be committed with the dead letter of this message; `dead_lettered` is said afterwards."""
@@ -162,6 +184,7 @@ class _Sending:
     message: bytes
     digest: bytes
     place: _Place | None
+    original: int = 0  # the number of the message that failed first, if it says so
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +193,12 @@ class _Place:
 
     held: int
     key: str
+
+
+def _original(message: Any) -> int:
+    """0 where it names none. Another broker's ids may look otherwise."""
+    named = message.attributes.get(ORIGINAL_MESSAGE_ID, "")
+    return number_of(named) or 0 if message.attributes.get(REPLAY_ID) else 0
 
 
 async def _places(queue: SubscriptionQueue, messages: Sequence[Any]) -> dict[int, _Place]:

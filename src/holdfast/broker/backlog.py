@@ -63,7 +63,7 @@ class Backlog:
         self._is_under_way = is_under_way
         self._accepts: Accepts | None = compile_filter(config.filter) if config.filter else None
         self._keys = OrderingKeys() if config.ordered else None
-        self._open = OpenMessages(key, topic, settled, self._is_mine if self._accepts else None)
+        self._open = OpenMessages(key, topic, settled, self.is_mine if self._accepts else None)
         self._retention_ns = 0
         self.configure(config)
         # Not yet looked at: everything from _cursor on, of which _page is read already.
@@ -181,7 +181,7 @@ class Backlog:
 
     async def _read_page(self) -> None:
         messages, end = await self._topic.read(self._cursor, PAGE_MESSAGES, PAGE_BYTES)
-        mine = [message for message in messages if self._is_mine(message)]
+        mine = [message for message in messages if self.is_mine(message)]
         if len(mine) != end - self._cursor:
             self._settle_gaps(mine, end)
         self._page.extend(mine)
@@ -209,7 +209,7 @@ class Backlog:
         # A failed one has just become the head of its key, and comes when it is due.
         return first and sequence not in self.settled.failed
 
-    def _is_mine(self, message: StoredMessage) -> bool:
+    def is_mine(self, message: StoredMessage) -> bool:
         """Who addressed a message to this subscription meant it, whatever its filter is for."""
         body = message.body
         if not is_for(body, self._key):

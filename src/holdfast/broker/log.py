@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from holdfast.broker.facts import Fact, Mark, Marked
 from holdfast.model.resources import Subscription, Topic
 
 NO_LIMIT = 1 << 62
@@ -115,8 +116,34 @@ class DeleteRecord:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class AddFacts:
+    """They stay when their topic or subscription is deleted, until `forget_facts`."""
+
+    facts: Sequence[Fact]
+
+
+@dataclass(frozen=True, slots=True)
+class PutMarks:
+    """Each replaces what is in its slots (`facts.slots_of`); of its key, those by the minute from before
+    `forget_before_ns` go. A mark of a topic or subscription that is not there is left out, and marks go with theirs."""
+
+    marks: Sequence[Mark]
+    forget_before_ns: int
+
+
 Change = (
-    PutTopic | DeleteTopic | PutSubscription | DeleteSubscription | Append | Settle | Reset | PutRecord | DeleteRecord
+    PutTopic
+    | DeleteTopic
+    | PutSubscription
+    | DeleteSubscription
+    | Append
+    | Settle
+    | Reset
+    | PutRecord
+    | DeleteRecord
+    | AddFacts
+    | PutMarks
 )
 
 
@@ -177,6 +204,19 @@ class MessageLog(Protocol):
 
     async def purge(self, limit: int) -> int:
         """Deletes at most `limit` messages of deleted topics; gives how many. 0 when there are none."""
+        ...
+
+    async def facts_of(self, numbers: Sequence[int], limit: int) -> Sequence[Fact]:
+        """Those about any of these messages, or that name one as `other`; the first `limit`, in the order in which
+        they were added."""
+        ...
+
+    async def marked(self, keys: Sequence[int], sequence: int) -> Mapping[int, Marked]:
+        """By key, what the marks of each tell of this sequence; without those that have none."""
+        ...
+
+    async def forget_facts(self, before_ns: int, limit: int) -> int:
+        """Deletes, of the `limit` that were added first, those from before that time; gives how many."""
         ...
 
     async def check(self) -> None:

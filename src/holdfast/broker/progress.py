@@ -33,6 +33,11 @@ class SettledMessages:
         self._saved_floor = progress.floor
         self._unsaved = _Unsaved()
 
+    @property
+    def saved_floor(self) -> int | None:
+        """As the log has it, or will have once what was handed to it is done. None after it refused something."""
+        return self._saved_floor if self._saved_floor >= 0 else None
+
     def __contains__(self, sequence: int) -> bool:
         if sequence < self.floor:
             return True

@@ -1,4 +1,4 @@
-"""Removes, in the background and in small steps, what no subscription needs any more."""
+"""In the background: removes, in small steps, what no subscription needs any more, and marks how far all have come."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from holdfast.errors import StorageUnavailable
 log = logging.getLogger("holdfast.broker")
 
 EVERY_SECONDS = 10
+
+# How exactly it is known later when a message was published or settled. Nothing is written while nothing moves.
+MARK_EVERY_SECONDS = 1
 
 # One step's deletions share a transaction with publishes that wait at that moment; this many take a few milliseconds.
 STEP_MESSAGES = 2000
@@ -32,3 +35,15 @@ async def remove_once(broker: Broker) -> None:
         await queue.drop_expired()
     while await broker.forget_settled(STEP_MESSAGES) >= STEP_MESSAGES:
         continue  # each step waits for its commit, so that everyone else has a turn
+    while await broker.forget_facts(STEP_MESSAGES) >= STEP_MESSAGES:
+        continue
+
+
+async def keep_marking(broker: Broker, clock: Clock) -> None:
+    """Runs until cancelled. At once too: what a process that was killed had settled is known to be so from then on."""
+    while True:
+        try:
+            await broker.mark_progress()
+        except StorageUnavailable as error:
+            log.warning("progress could not be marked", extra={"fields": {"error": str(error)}})
+        await clock.sleep_until(clock.now_ns() + MARK_EVERY_SECONDS * NANOSECONDS)

@@ -15,9 +15,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from holdfast.broker import limits, wire
 from holdfast.broker.addressed import AddressedMessages
 from holdfast.broker.dead_letter import dead_letter_copy
+from holdfast.broker.facts import Fact, FactWriter, Hide, Mark, Marked, What
 from holdfast.broker.held import HeldMessage, Replacement, replacements_by_subscription
 from holdfast.broker.leases import NACKED, Failure, Lease, NoHolder
 from holdfast.broker.log import (
+    AddFacts,
     Change,
     Contents,
     DeleteRecord,
@@ -25,6 +27,7 @@ from holdfast.broker.log import (
     DeleteTopic,
     MessageLog,
     Progress,
+    PutMarks,
     PutRecord,
     PutSubscription,
     PutTopic,
@@ -38,7 +41,7 @@ from holdfast.broker.tail_cache import TailCache
 from holdfast.broker.topics import TopicLog, message_number, sequence_of
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import AlreadyExists, BadInput, FailedPrecondition, NotFound, StaleAckIds
-from holdfast.model.fate import Fate
+from holdfast.model.fate import Fate, Release
 from holdfast.model.message import Message
 from holdfast.model.names import DELETED_TOPIC, check_project, check_snapshot
 from holdfast.model.resources import PushConfig, SchemaSettings, Subscription, Topic
@@ -95,13 +98,15 @@ class Broker:
         guard: AddressGuard | None = None,
         *,
         key_days: float = DEFAULT_KEY_DAYS,
+        hide: Hide | None = None,
     ) -> None:
         self.subscriptions_changed = Signal()
         self.topic_created = Signal()
         self._log = log
         self._clock = clock
         self._settings = settings
-
+        self._facts = FactWriter(clock, settings.history_days, hide)
+        self._marked: dict[int, int] = {}  # by key, how far a topic or subscription had come at its last mark
         self._guard = guard or AddressGuard(LOOPBACK)
         self._cache = TailCache(settings.cache_megabytes * 1_000_000)
         self._timers = Timers(clock)
@@ -127,9 +132,11 @@ class Broker:
         guard: AddressGuard | None = None,
         *,
         key_days: float = DEFAULT_KEY_DAYS,
+        hide: Hide | None = None,
     ) -> Self:
-        """`guard` says where push endpoints may be; without one, anywhere public and on this machine."""
-        broker = cls(log, clock, settings, guard, key_days=key_days)
+        """`guard` says where push endpoints may be; without one, anywhere public and on this machine. `hide` replaces
+        what errors quote of messages, in what is kept of their past."""
+        broker = cls(log, clock, settings, guard, key_days=key_days, hide=hide)
         broker._restore(await log.load())
         return broker
 
@@ -166,13 +173,14 @@ class Broker:
         return SchemaRegistry(records, self._log.commit, self._clock, commit_deletion=self._commit_schema_deletion)
 
     def _addressed_messages(self, records: Mapping[tuple[str, str], bytes]) -> AddressedMessages:
-        return AddressedMessages(self._log, self._clock, self._settings.replay_memory_hours, records)
+        return AddressedMessages(self._log, self._clock, self._settings.replay_memory_hours, records, self._facts)
 
     async def close(self) -> None:
         """Everything decided so far is on disk at return. The log itself is its owner's to close."""
         await asyncio.gather(*self._changing, return_exceptions=True)
         await self.signing_keys.close()
         results = await asyncio.gather(*(queue.close() for queue in self._queues.values()), return_exceptions=True)
+        results += await asyncio.gather(self.mark_progress(), return_exceptions=True)
         self._timers.stop()
         for error in filter(None, results):
             log.error("a subscription's progress could not be saved", extra={"fields": {"error": str(error)}})
@@ -195,7 +203,7 @@ class Broker:
                 raise AlreadyExists(f"topic {topic.name} already exists")
             self._check_schema_settings(topic)
             key = self._take_key()
-            await self._log.commit([PutTopic(key, topic)])
+            await self._log.commit([PutTopic(key, topic), PutMarks(self._facts.first_mark(key, 1), 0)])
             self._topics[topic.name] = TopicLog(key, topic, 1, self._log, self._cache)
         self.topic_created.fire()
         return topic
@@ -206,6 +214,10 @@ class Broker:
     @property
     def topics(self) -> Sequence[TopicLog]:
         return list(self._topics.values())
+
+    def topic_with(self, key: int) -> TopicLog | None:
+        """Also one that was deleted, as long as a subscription or snapshot needs its messages."""
+        return next((topic for topic in [*self._topics.values(), *self._orphans.values()] if topic.key == key), None)
 
     def list_topics(self, project: str) -> list[Topic]:
         check_project("project", project)
@@ -321,11 +333,16 @@ class Broker:
         queues = [self.queue(subscription)] if subscription else self.queues
         return [one for queue in sorted(queues, key=lambda queue: queue.config.name) for one in await queue.held()]
 
-    async def release(self, subscription: str, message_id: str) -> bool:
-        """The key that is held at this message goes on without it. False when it was not held."""
+    async def release(self, subscription: str, message_id: str) -> Release:
+        """The key that is held at this message goes on without it."""
         queue = self.queue(subscription)
         sequence = sequence_of(message_id, queue.topic.key)
-        return sequence is not None and await queue.release(sequence)
+        if sequence is None:
+            return Release.NOT_HELD
+        if await queue.release(sequence):
+            return Release.RELEASED
+        may_be_held = queue.is_open(sequence) and await queue.topic.read_one(sequence) is not None
+        return Release.NOT_YET if may_be_held else Release.NOT_HELD
 
     # Subscriptions.
 
@@ -337,7 +354,8 @@ class Broker:
                 raise AlreadyExists(f"subscription {config.name} already exists")
             topic = self._topic(config.topic)
             key, floor = self._take_key(), topic.visible_end
-            await self._log.commit([PutSubscription(key, topic.key, config, floor)])
+            first = PutMarks(self._facts.first_mark(key, floor), 0)
+            await self._log.commit([PutSubscription(key, topic.key, config, floor), first])
             self._add_queue(key, config, topic, Progress(floor))
         return config
 
@@ -528,10 +546,18 @@ class Broker:
     async def _dead_letter(self, subscription: Subscription, lease: Lease, failure: Failure) -> None:
         assert subscription.dead_letter is not None  # the queue asks only then
         copy = self._dead_letter_copy(subscription, lease, failure)
-        number = message_number(self.queue(subscription.name).topic.key, lease.sequence)
+        queue = self.queue(subscription.name)
+        number = message_number(queue.topic.key, lease.sequence)
+
+        facts = self._facts.ended(number, queue.key, lease, failure, What.DEAD_LETTERED)
+
+        def along(copies: range) -> Sequence[Change]:
+            told = [AddFacts([fact._replace(other=copies.start) for fact in facts])] if facts else []
+            return [*self._addressed.dead_letter(number), *told]
+
         # Not through publish(): a message at the limits must still fit with the attributes that we add.
         await self._topic(subscription.dead_letter.topic).publish(
-            [wire.encode(copy)], self._clock.now_ns(), along=lambda _: self._addressed.dead_letter(number)
+            [wire.encode(copy)], self._clock.now_ns(), along=along
         )
         self._addressed.dead_lettered(number)
 
@@ -564,6 +590,7 @@ class Broker:
             self._timers,
             self._dead_letter,
             self._settings,
+            self._facts,
             replacements,
         )
         topic.listeners.append(queue.changed.fire)
@@ -597,6 +624,41 @@ class Broker:
             self.schemas.get(resource)  # raises when there is none
         else:
             raise NotFound(f"{resource} does not exist")
+
+    # The past of messages: broker/facts.py.
+
+    async def mark_progress(self) -> None:
+        """Of what has moved since the last time."""
+        if not self._facts.is_on:
+            return
+        now = {topic.key: topic.visible_end for topic in [*self._topics.values(), *self._orphans.values()]}
+        floors = [(queue.key, queue.settled.saved_floor) for queue in self._queues.values()]
+        now |= {key: floor for key, floor in floors if floor is not None}
+        moved = {key: below for key, below in now.items() if below != self._marked.get(key)}
+        if moved:
+            at_ns = self._clock.now_ns()
+            marks = [Mark(key, at_ns, below) for key, below in moved.items()]
+            await self._log.commit([PutMarks(marks, self._facts.forget_before_ns)])
+        self._marked = now
+
+    async def facts_of(self, numbers: Sequence[int], limit: int) -> Sequence[Fact]:
+        return await self._log.facts_of(numbers, limit)
+
+    async def marked(self, keys: Sequence[int], sequence: int) -> Mapping[int, Marked]:
+        return await self._log.marked(keys, sequence)
+
+    @property
+    def keeps_facts(self) -> bool:
+        return self._facts.is_on
+
+    def target_of(self, number: int) -> int:
+        """The key of the subscription or topic that this message was sent to again, as long as that is remembered;
+        else 0."""
+        return self._addressed.target_of(number)
+
+    async def forget_facts(self, step: int) -> int:
+        """Deletes, at most `step`, what is older than is kept; gives how many."""
+        return await self._log.forget_facts(self._facts.forget_before_ns, step)
 
     # Cleaning.
 

@@ -22,12 +22,14 @@ from holdfast.backoff import backoff_seconds
 from holdfast.broker.backlog import Backlog, Outlook
 from holdfast.broker.breaker import Breaker, Pause
 from holdfast.broker.counts import DeliveryCounts
+from holdfast.broker.facts import Fact, FactWriter, What
 from holdfast.broker.held import HeldMessage, Replacement, holds
 from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
-from holdfast.broker.log import Change, MessageLog, Progress, Reset, StoredMessage
+from holdfast.broker.log import AddFacts, Change, MessageLog, Progress, Reset, StoredMessage
 from holdfast.broker.progress import SettledMessages
 from holdfast.broker.signals import Signal, Timers
-from holdfast.broker.topics import TopicLog
+from holdfast.broker.standing import Standing, State
+from holdfast.broker.topics import TopicLog, message_number
 from holdfast.broker.wire import decode
 from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import BadInput, FailedPrecondition, StorageUnavailable
@@ -61,6 +63,7 @@ class SubscriptionQueue:
         timers: Timers,
         dead_letter: DeadLetter,
         settings: BrokerSettings,
+        facts: FactWriter,
         replacements: Sequence[Replacement] = (),
     ) -> None:
         self.key = key
@@ -75,6 +78,8 @@ class SubscriptionQueue:
         self._timers = timers
         self._dead_letter = dead_letter
         self._settings = settings
+        self._facts = facts
+        self._unsaved_facts: list[Fact] = []
         self._replacements = list(replacements)
         # Under way, by sequence; and those whose dead letter is being committed, which nobody may take meanwhile.
         self._leases: dict[int, Lease] = {}
@@ -135,6 +140,24 @@ class SubscriptionQueue:
     def first_open(self) -> int | None:
         """The first of them, where there is one and it is known."""
         return None if self.config.detached else self._backlog.first_open()
+
+    def standing(self, sequence: int) -> Standing:
+        """Of one message, now."""
+        failed = self.settled.failed.get(sequence)
+        attempts = failed.attempts if failed else 0
+        if sequence in self.settled:
+            return Standing(State.SETTLED, attempts)
+        if sequence in self._leaving:
+            return Standing(State.LEAVING, attempts)
+        if lease := self._leases.get(sequence):
+            return Standing(State.LEASED, lease.attempt, lease.deadline_ns)
+        if self._backlog.held.is_held(sequence):
+            return Standing(State.HELD, attempts)
+        return Standing(State.WAITING, attempts, failed.due_ns) if failed else Standing(State.NEW)
+
+    def leaves_out(self, message: StoredMessage) -> bool:
+        """By its filter, or because the message is for another subscription alone."""
+        return not self._backlog.is_mine(message)
 
     def outlook(self) -> Outlook:
         return Outlook(0, None, 0, None) if self.config.detached else self._backlog.outlook()
@@ -297,6 +320,7 @@ class SubscriptionQueue:
             self.counts.nacked += 1
             self._tell_breaker(lease, failure)
             self._end_lease(lease)
+            self._keep_fact(lease, failure, What.DROPPED)
             self._settle([lease.sequence])
             self._save_later()
 
@@ -339,7 +363,13 @@ class SubscriptionQueue:
 
     def _try_again_later(self, lease: Lease, failure: Failure) -> None:
         due_ns = self._clock.now_ns() + round(self._delay_seconds(lease.attempt, failure) * NANOSECONDS)
+        self._keep_fact(lease, failure, What.FAILED)
         self._wait_until(lease.sequence, lease.attempt, due_ns)
+
+    def _keep_fact(self, lease: Lease, failure: Failure, what: What) -> None:
+        """Saved with the attempt that it tells of, so that both are there or neither."""
+        number = message_number(self.topic.key, lease.sequence)
+        self._unsaved_facts += self._facts.ended(number, self.key, lease, failure, what)
 
     def _wait_until(self, sequence: int, attempts: int, due_ns: int) -> None:
         self._backlog.fail(sequence, attempts, due_ns)
@@ -553,10 +583,14 @@ class SubscriptionQueue:
     async def close(self) -> None:
         """Everything decided so far is on disk at return."""
         await self._finish_tasks()
-        if self.settled.has_unsaved:
+        if self._has_unsaved:
             await asyncio.shield(self._save())
 
     # Saving.
+
+    @property
+    def _has_unsaved(self) -> bool:
+        return self.settled.has_unsaved or bool(self._unsaved_facts)
 
     def _save(self) -> asyncio.Future[None]:
         """Done when every change up to now is durable. While one save is under way the next ones gather, so that
@@ -599,15 +633,17 @@ class SubscriptionQueue:
 
     async def _commit_unsaved(self) -> Exception | None:
         settled, acks = self.settled, frozenset(self._unsaved_acks)
-        if self.deleted or not settled.has_unsaved:
+        if self.deleted or not self._has_unsaved:
             return None
         change = settled.take_unsaved(self.key)
+        facts, self._unsaved_facts = self._unsaved_facts, []
         try:
-            await self._log.commit([change])
+            await self._log.commit([change, AddFacts(facts)] if facts else [change])
         except Exception as error:
             if not isinstance(error, StorageUnavailable):
                 log.exception("the progress of %s could not be saved", self.config.name)
             settled.put_back(change)
+            self._unsaved_facts[:0] = facts
             self._timers.at(self._clock.now_ns() + SAVE_AGAIN_NS, self._save_now)
             return error
         self._unsaved_acks -= acks

@@ -36,10 +36,19 @@ def message_number(topic_key: int, sequence: int) -> int:
 
 def sequence_of(message_id: str, topic_key: int) -> int | None:
     """None where it is not the id of one of this topic's messages."""
+    number = number_of(message_id)
+    if number is None:
+        return None
+    key, sequence = divmod(number, 1 << SEQUENCE_BITS)
+    return sequence if key == topic_key else None
+
+
+def number_of(message_id: str) -> int | None:
+    """None where it cannot be the id of a message of ours."""
     if not (message_id.isascii() and message_id.isdecimal() and len(message_id) <= LONGEST_ID):
         return None
-    key, sequence = divmod(int(message_id), 1 << SEQUENCE_BITS)
-    return sequence if key == topic_key else None
+    number = int(message_id)
+    return number if number < 1 << 63 else None
 
 
 @dataclass(slots=True)

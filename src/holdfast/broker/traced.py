@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Self
 
+from holdfast.broker.facts import Hide
 from holdfast.broker.held import Replacement
 from holdfast.broker.leases import LEASE_RAN_OUT, Failure, Holder, Lease
 from holdfast.broker.log import MessageLog, Progress
@@ -125,9 +126,10 @@ class TracedBroker(Broker):
         guard: AddressGuard | None = None,
         *,
         key_days: float,
+        hide: Hide | None = None,
         tracing: Tracing,
     ) -> Self:
-        broker = cls(log, clock, settings, guard, key_days=key_days)
+        broker = cls(log, clock, settings, guard, key_days=key_days, hide=hide)
         broker._tracing = tracing
         broker._restore(await log.load())
         return broker

@@ -64,7 +64,7 @@ async def lines(
     more: dict[str, Any] = {"json": body} if body is None or isinstance(body, Mapping) else {"data": body}
     more["headers"] = {"Accept": NDJSON, **(headers or {})}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_SECONDS, sock_read=LONG_TIMEOUT_SECONDS)
-    with _errors_of(url):
+    with errors_of(url):
         async with (
             aiohttp.ClientSession(timeout=timeout, json_serialize=dump_exact_json) as session,
             session.request(method, url.rstrip("/") + quote(path), params=pairs, **more) as response,
@@ -97,14 +97,14 @@ async def _request_with(
     loads: Loads = json.loads,
     **more: Any,
 ) -> Any:
-    with _errors_of(url):
+    with errors_of(url):
         async with session.request(method, url.rstrip("/") + quote(path), params=pairs, **more) as response:
             body = await response.json(content_type=None, loads=loads)
     return answered(response.status, body)
 
 
 @contextlib.contextmanager
-def _errors_of(url: str) -> Iterator[None]:
+def errors_of(url: str) -> Iterator[None]:
     try:
         yield
     except aiohttp.InvalidURL as error:

@@ -10,8 +10,10 @@ import holdfast
 from holdfast.cli.alerts import alerts
 from holdfast.cli.demo import demo
 from holdfast.cli.desk import audit, failures, replay
+from holdfast.cli.ingest import ingest
 from holdfast.cli.load.command import load
 from holdfast.cli.look import docs
+from holdfast.cli.operate.held import held
 from holdfast.cli.operate.messages import publish, pull
 from holdfast.cli.operate.push import push
 from holdfast.cli.operate.schemas import schemas
@@ -21,16 +23,19 @@ from holdfast.cli.operate.tail import tail
 from holdfast.cli.operate.topics import topics
 from holdfast.cli.output import printable
 from holdfast.cli.run import broker, consume, desk, up
+from holdfast.cli.top.command import top
+from holdfast.cli.torture import torture
+from holdfast.cli.trace import trace
 from holdfast.errors import HoldfastError
 
 # The help lists commands in the order in which a newcomer meets them.
 SECTIONS = {
     "Run": (up, broker, consume, desk),
-    "Try": (demo, load),
+    "Try": (demo, load, torture),
     "Look": (docs,),
     "Mend": (failures, replay, audit),
-    "Watch": (alerts,),
-    "Operate": (topics, subscriptions, schemas, snapshots, publish, pull, tail, push),
+    "Watch": (top, trace, alerts),
+    "Operate": (topics, subscriptions, schemas, snapshots, ingest, publish, pull, tail, push, held),
 }
 
 

@@ -25,9 +25,9 @@ def print_json(value: Any) -> None:
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]], *, whole: bool = False) -> None:
     """With `whole`, no cell is cut: for tables whose last column must be read to its end."""
     cells = [[_line(value) if whole else _cut(_line(value)) for value in row] for row in rows]
-    widths = [max(_columns(line[column]) for line in [list(titles), *cells]) for column in range(len(titles))]
+    widths = [max(width_of(line[column]) for line in [list(titles), *cells]) for column in range(len(titles))]
     for line in [[title.upper() for title in titles], *cells]:
-        padded = (value + " " * (width - _columns(value)) for value, width in zip(line, widths, strict=True))
+        padded = (value + " " * (width - width_of(value)) for value, width in zip(line, widths, strict=True))
         click.echo("  ".join(padded).rstrip())
 
 
@@ -44,15 +44,15 @@ def _line(value: object) -> str:
 
 def _cut(text: str) -> str:
     """To as many columns of a terminal."""
-    if _columns(text) <= LONGEST_CELL:
+    if width_of(text) <= LONGEST_CELL:
         return text
-    while _columns(text) >= LONGEST_CELL:
+    while width_of(text) >= LONGEST_CELL:
         text = text[:-1]
     return text + "…"
 
 
-def _columns(text: str) -> int:
-    """A Chinese letter or an emoji takes two columns of a terminal, and an accent of its own takes none."""
+def width_of(text: str) -> int:
+    """In columns of a terminal: a Chinese letter or an emoji takes two, and an accent of its own takes none."""
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)

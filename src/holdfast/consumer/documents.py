@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -20,6 +20,15 @@ class Mark(NamedTuple):
     @property
     def path(self) -> str:
         return f"{self.collection}/{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRecord:
+    """`message_id` is the message that made it. Stores keep times to the microsecond at least."""
+
+    message_id: str
+    created_ns: int
+    expire_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +70,10 @@ class DocumentStore(Protocol):
 
     async def find_mark(self, marks: Sequence[Mark], now_ns: int) -> Mark | None:
         """One of them that was made and has not expired."""
+        ...
+
+    async def made(self, marks: Sequence[Mark]) -> Mapping[Mark, MarkRecord]:
+        """Those of them that were made and are not forgotten yet, expired or not."""
         ...
 
     async def get(self, collection: str, document_id: str) -> Document | None: ...

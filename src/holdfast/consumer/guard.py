@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.consumer.changes import Count, Upsert
-from holdfast.consumer.documents import Mark, Result, Write
+from holdfast.consumer.documents import Mark, MarkRecord, Result, Write
 from holdfast.errors import BadInput
 from holdfast.model.document import EventOrder
 from holdfast.model.outcome import Applied, Duplicate, Stale
@@ -27,13 +27,6 @@ class Stored:
 
     fields: Mapping[str, Any]
     order: EventOrder
-
-
-@dataclass(frozen=True, slots=True)
-class MarkRecord:
-    message_id: str
-    created_ns: int
-    expire_ns: int
 
 
 @dataclass(frozen=True, slots=True)

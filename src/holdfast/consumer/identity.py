@@ -39,9 +39,12 @@ def logical_key(env: str, event: Event, route: Route) -> str:
 def marks_of(event: Event, key: str, collection: str) -> tuple[Mark, ...]:
     """The first stops a redelivery of one message; then one that the desk sent again and that came twice under two
     ids; the last the same event published again."""
-    transport = event.message_id if _fits(event.message_id) else digest({"messageId": event.message_id})
-    keys = (transport, replay_key(event), key)
+    keys = (transport_key(event.message_id), replay_key(event), key)
     return tuple(Mark(collection, one) for one in keys if one)
+
+
+def transport_key(message_id: str) -> str:
+    return message_id if _fits(message_id) else digest({"messageId": message_id})
 
 
 def replay_key(event: Event) -> str:

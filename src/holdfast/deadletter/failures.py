@@ -76,6 +76,11 @@ class FailureStore(Protocol):
         stored; oldest first, and at most 100."""
         ...
 
+    async def of_messages(self, message_ids: Sequence[str], limit: int) -> Sequence[int]:
+        """Ids of the failures of these messages, or that one of them was sent again for; oldest first. Of retries only
+        the last one is known."""
+        ...
+
     async def due_for_retry(self, now_ns: int, limit: int) -> Sequence[FailedMessage]:
         """Queued ones whose time has come, the longest due first."""
         ...

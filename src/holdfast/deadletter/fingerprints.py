@@ -113,7 +113,7 @@ def in_group(failure: FailedMessage) -> FailedMessage:
 
 
 def fingerprint(failure: FailedMessage) -> str:
-    told = [VERSION, failure.subscription, failure.failure_reason, example_of(failure)]
+    told = [VERSION, failure.route, failure.failure_reason, example_of(failure)]
     digest = hashlib.sha256(json.dumps(told).encode())
     return digest.hexdigest()[:FINGERPRINT_LETTERS]
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from holdfast.clock import Clock
 from holdfast.deadletter.dead_letter import Arrival
+from holdfast.deadletter.failures import Recorded
 from holdfast.deadletter.fingerprints import in_group
 from holdfast.deadletter.lineage import Lineage
 from holdfast.deadletter.retry_policy import RetryPolicy
@@ -57,11 +58,11 @@ class Intake:
             else:
                 returned.append((arrival, lineage))
         new += await self._take_back(returned)
-        await self._record(new)
+        if new:
+            await self.record_new(new)
 
-    async def _record(self, new: Sequence[FailedMessage]) -> None:
-        if not new:
-            return
+    async def record_new(self, new: Sequence[FailedMessage]) -> Sequence[Recorded]:
+        """Of what the desk has not sent. All are durable at return."""
         now_ns = self._clock.now_ns()
         begun = [self._policy.begin(in_group(failure), now_ns) for failure in new]
         recorded = await self._store.record(begun)
@@ -69,6 +70,7 @@ class Intake:
             if row.is_new and failure.retry_count:
                 tell_if_given_up(replace(failure, id=row.id))
         self._told(begun)
+        return recorded
 
     # What the desk has sent again.
 

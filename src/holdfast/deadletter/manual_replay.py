@@ -1,5 +1,5 @@
 """A failed message that a person sends again with a corrected payload, to the subscription that it failed at and to no
-other. This is the desk's end of ingest/manual.py."""
+other; what ingest refused goes to its topic. This is the desk's end of ingest/manual.py."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from holdfast.deadletter.store import DeskStore
 from holdfast.errors import BadInput, Conflict, FailedPrecondition
 from holdfast.ingest.manual import Person
 from holdfast.model.failed_message import FailedMessage
+from holdfast.model.message import Message
 from holdfast.model.names import short_id
 
 # Somebody else changes the row at the same moment; more often than this it is not chance.
@@ -49,13 +50,18 @@ class ManualReplay:
         self._check(failure, topic)
         failure = await self._with_payload(failure, data, person)
         message = await self._sending.message_for(failure)
-        (message_id,) = await self._outlet.publish_to(failure.subscription, [message])
+        message_id = await self._send(failure, message)
         await self._mark(failure, message_id, person)
         return message_id
 
     async def published(self, topic: str, message_id: str, person: Person) -> None:
         action = Action(person.actor, "ingest.manual", topic, {"messageId": message_id}, self._clock.now_ns())
         await self._store.append(action)
+
+    async def _send(self, failure: FailedMessage, message: Message) -> str:
+        if failure.is_of_ingest:
+            return await self._outlet.publish(failure.source_topic, message)
+        return (await self._outlet.publish_to(failure.subscription, [message]))[0]
 
     def _check(self, failure: FailedMessage, topic: str) -> None:
         if failure.source_topic not in (topic, UNKNOWN_TOPIC):

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.clock import NANOSECONDS, Clock
+from holdfast.deadletter.dead_letter import DEFAULT_REASON
 from holdfast.deadletter.replay.jobs import ENDED, ItemState
+from holdfast.deadletter.retry_policy import ANY_OTHER, DEFAULT_RULES
 from holdfast.deadletter.statistics import Totals
 from holdfast.deadletter.store import DeskStore
 from holdfast.metrics import desk as table
 from holdfast.metrics.metric import Family, Metric, Sample
+from holdfast.model.failure_reasons import TRANSIENT_ERROR, UNCLASSIFIED_ERROR
 
 READ_EVERY_NS = 3 * NANOSECONDS
 
 # How far back rates look, as `holdfast failures stats` does by itself.
 RATES_OVER_NS = 7 * 24 * 3600 * NANOSECONDS
+
+# Those that Holdfast gives itself. Told from 0 on: of a counter that appears with 1, Prometheus does not see the first.
+KNOWN_REASONS = sorted({*DEFAULT_RULES, DEFAULT_REASON, TRANSIENT_ERROR, UNCLASSIFIED_ERROR} - {ANY_OTHER})
 
 
 class DeskMetrics:
@@ -43,7 +49,7 @@ class DeskMetrics:
     def _told(self, totals: Totals) -> list[Family]:
         nothing = dict.fromkeys(totals.recorded, 0)  # else a rate would not see the first that is mended
         return [
-            _by_label(table.DLQ_MESSAGES, totals.recorded_by_reason),
+            _by_label(table.DLQ_MESSAGES, {**dict.fromkeys(KNOWN_REASONS, 0), **totals.recorded_by_reason}),
             _share(table.DLQ_RETRY_SUCCESS_RATE, totals.retry_succeeded, totals.retried),
             _share(table.DLQ_AVG_RETRY_COUNT, totals.retries_before_success, totals.retry_succeeded),
             Family(table.DLQ_PERMANENT_FAILURES, [Sample((), totals.permanent)]),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from holdfast.model.fate import Fate
+from holdfast.model.fate import Fate, Release
 from holdfast.model.message import Message
 
-__all__ = ["Fate", "Outlet"]
+__all__ = ["Fate", "Outlet", "Release"]
 
 
 class Outlet(Protocol):
@@ -38,7 +38,7 @@ class Outlet(Protocol):
         where somebody tells."""
         ...
 
-    async def release(self, subscription: str, message_id: str) -> bool:
-        """Lets an ordering key go on that was held at this dead-lettered message, and gives up its place. False when
-        nothing was held."""
+    async def release(self, subscription: str, message_id: str) -> Release:
+        """Lets an ordering key go on that was held at this dead-lettered message, and gives up its place. Raises
+        NotFound when there is no such subscription, where somebody tells."""
         ...

@@ -1,4 +1,5 @@
-"""Automatic retries: sends what is due to the subscription that failed, and finds out how it ended.
+"""Automatic retries: sends what is due to the subscription that failed, and finds out how it ended. What ingest
+refused goes to its topic, which is the end of it (resubmission.py).
 
 A row is claimed, then sent, then marked as sent. Whoever dies in between leaves a claim that runs out; the row is sent
 again under the same REPLAY_ID, which our broker takes once. A second desk on the same store can win no claim.
@@ -18,6 +19,7 @@ from holdfast.deadletter.failures import FailureStore
 from holdfast.deadletter.intake import tell_if_given_up
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.pace import Pace
+from holdfast.deadletter.resubmission import Ending, Resubmission
 from holdfast.deadletter.retry_ends import RetryEnds
 from holdfast.deadletter.sending import Sending
 from holdfast.errors import BadInput, FailedPrecondition, HoldfastError, NotFound, Unsupported
@@ -55,12 +57,20 @@ class RetryScheduler:
     """Runs once. `pace` bounds how many are sent."""
 
     def __init__(
-        self, store: FailureStore, outlet: Outlet, sending: Sending, ends: RetryEnds, clock: Clock, pace: Pace
+        self,
+        store: FailureStore,
+        outlet: Outlet,
+        sending: Sending,
+        ends: RetryEnds,
+        resubmission: Resubmission,
+        clock: Clock,
+        pace: Pace,
     ) -> None:
         self._store = store
         self._outlet = outlet
         self._sending = sending
         self._ends = ends
+        self._resubmission = resubmission
         self._clock = clock
         self._pace = pace
         self._stopping = False
@@ -106,8 +116,11 @@ class RetryScheduler:
         if due:
             self._pace.took(now_ns, len(due))
             claimed = await self._kept([row.claim_retry(self._in(CLAIM_SECONDS)) for row in due])
-            batches = await self._batches(claimed)
-            await asyncio.gather(*(self._send(name, batch) for name, batch in batches.items()))
+            batches = await self._batches([row for row in claimed if not row.is_of_ingest])
+            await asyncio.gather(
+                *(self._send(name, batch) for name, batch in batches.items()),
+                *(self._resubmit(row) for row in claimed if row.is_of_ingest),
+            )
         return len(due)
 
     async def _batches(self, claimed: Sequence[FailedMessage]) -> Mapping[str, Batch]:
@@ -174,6 +187,32 @@ class RetryScheduler:
         """Those that nobody else had changed, as they are stored now."""
         saved = await self._store.save(changed)
         return [replace(row, version=row.version + 1) for row, kept in zip(changed, saved, strict=True) if kept]
+
+    # What ingest refused.
+
+    async def _resubmit(self, row: FailedMessage) -> None:
+        try:
+            ending = await self._resubmission.resubmit(row)
+        except _REFUSALS as error:
+            await self._give_up(row, error)
+        except HoldfastError as error:
+            await self._postpone(row.source_topic, [row], error)
+        else:
+            self._unreachable = 0
+            await self._mark_ended(row, ending)
+
+    async def _mark_ended(self, row: FailedMessage, ending: Ending) -> None:
+        """Whatever somebody has changed meanwhile: it is out, or its retry has failed."""
+        number = row.retry_count + 1
+        found: FailedMessage | None = row
+        for _ in range(MOST_TRIES):
+            if found is None or not found.waits_for_retry(number):
+                return
+            ended = ending(found)
+            if (await self._store.save([ended]))[0]:
+                tell_if_given_up(ended)
+                return
+            found = await self._store.get(row.id)
 
     # Waiting.
 

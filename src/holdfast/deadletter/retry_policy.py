@@ -65,9 +65,13 @@ DEFAULT_RULES: Mapping[str, RetryRule] = {
     "API_RATE_LIMIT_EXCEEDED": RetryRule(FailureClass.TRANSIENT, (60.0, 60.0, 60.0)),
     "DATABASE_CONNECTION_ERROR": RetryRule(FailureClass.TRANSIENT, _SOON),
     "KAFKA_BROKER_UNAVAILABLE": RetryRule(FailureClass.TRANSIENT, _SOON),
+    "BROKER_UNAVAILABLE": RetryRule(FailureClass.TRANSIENT, _SOON),
     "DUPLICATE_MESSAGE": RetryRule(FailureClass.UNKNOWN, succeeded=True),
     ANY_OTHER: RetryRule(FailureClass.UNKNOWN, _SOON),
 }
+
+# Of what ingest refused: another try costs one look at the schema, which is often only a deployment late.
+AT_INGEST: Mapping[str, RetryRule] = {"SCHEMA_VALIDATION_ERROR": RetryRule(FailureClass.POISON, _SOON)}
 
 
 class RetryPolicy:
@@ -75,16 +79,24 @@ class RetryPolicy:
     together."""
 
     def __init__(
-        self, rules: Mapping[str, RetryRule] = DEFAULT_RULES, jitter: float = 0.2, spread: Spread = random.random
+        self,
+        rules: Mapping[str, RetryRule] = DEFAULT_RULES,
+        jitter: float = 0.2,
+        spread: Spread = random.random,
+        at_ingest: Mapping[str, RetryRule] = AT_INGEST,
     ) -> None:
         self._rules = rules
+        self._at_ingest = at_ingest
         self._jitter = jitter
         self._spread = spread
 
     @classmethod
     def of_tables(cls, tables: Sequence[Mapping[str, Any]], jitter: float, spread: Spread = random.random) -> Self:
         """Raises SettingError that names the table and its key."""
-        return cls(_edited(DEFAULT_RULES, tables), jitter, spread)
+        edited = _edited(DEFAULT_RULES, tables)
+        named = {table["reason"].strip() for table in tables}
+        at_ingest = {reason: rule for reason, rule in AT_INGEST.items() if reason not in named}
+        return cls(edited, jitter, spread, at_ingest)
 
     def rule(self, reason: str, told: FailureClass = FailureClass.UNKNOWN) -> RetryRule:
         """`told` is the class that the consumer gave it: it knows more than the rule of any other."""
@@ -92,9 +104,14 @@ class RetryPolicy:
             return _TOLD[told]
         return self._rules.get(reason) or self._rules[ANY_OTHER]
 
+    def _rule_of(self, failure: FailedMessage) -> RetryRule:
+        if failure.is_of_ingest and failure.failure_reason in self._at_ingest:
+            return self._at_ingest[failure.failure_reason]
+        return self.rule(failure.failure_reason, failure.failure_class)
+
     def begin(self, failure: FailedMessage, now_ns: int) -> FailedMessage:
         """A failure that is new: its class, and its first retry if it has any."""
-        rule = self.rule(failure.failure_reason, failure.failure_class)
+        rule = self._rule_of(failure)
         failure = replace(failure, failure_class=rule.failure_class)
         if rule.succeeded:
             return replace(failure, status=FailureStatus.QUEUED_FOR_RETRY).mark_retry_success(now_ns)
@@ -102,7 +119,7 @@ class RetryPolicy:
 
     def retry_failed(self, failure: FailedMessage, now_ns: int, error_details: str) -> FailedMessage:
         """The retry that was out has failed: another one, or none any more."""
-        rule = self.rule(failure.failure_reason, failure.failure_class)
+        rule = self._rule_of(failure)
         return self._next_retry(failure, rule, now_ns, error_details) or failure.give_up(error_details)
 
     def _next_retry(

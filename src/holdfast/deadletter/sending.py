@@ -10,6 +10,7 @@ from holdfast.deadletter.failures import FailureStore
 from holdfast.deadletter.lineage import Lineage, LineageSigner
 from holdfast.deadletter.store import DeskStore
 from holdfast.errors import BadInput
+from holdfast.ingest.identity import publish_id
 from holdfast.model import replay_attributes
 from holdfast.model.dead_letter_attributes import LONGEST_VALUE
 from holdfast.model.failed_message import Content, FailedMessage
@@ -37,7 +38,12 @@ class Sending:
         return message_for(failure, content, self.replay_id(failure))
 
     def replay_id(self, failure: FailedMessage) -> str:
-        """Of its next sending: the same until a retry of it was marked as sent, or until it is edited."""
+        """Of its next sending: the same until a retry of it was marked as sent, or until it is edited. What ingest
+        could not publish keeps the id that it came with, so that neither the desk nor its sender publishes it twice."""
+        if failure.is_of_ingest and not failure.revision:
+            return publish_id(
+                failure.source_topic, failure.message_id, failure.data, failure.attributes, failure.ordering_key
+            )
         return self.lineages.replay_id(Lineage(failure.id, failure.retry_count + 1, failure.revision))
 
     async def content_of(self, failure: FailedMessage, revision: int) -> Content:
@@ -70,11 +76,10 @@ def message_for(failure: FailedMessage, content: Content, replay_id: str) -> Mes
 
 def _about(failure: FailedMessage, content: Content) -> dict[str, str]:
     """What it can do without; the more useful first."""
+    # The key may be held at the message that was dead-lettered last: a retry of it, if there was one.
+    has_place = content.ordering_key and not failure.is_of_ingest
     return {
-        # The key may be held at the message that was dead-lettered last: a retry of it, if there was one.
-        replay_attributes.IN_PLACE_OF: (failure.sent_message_id or failure.message_id) if content.ordering_key else "",
-        replay_attributes.ORIGINAL_PUBLISH_TIME: (
-            format_rfc3339(failure.publish_time_ns) if failure.publish_time_ns else ""
-        ),
+        replay_attributes.IN_PLACE_OF: (failure.sent_message_id or failure.message_id) if has_place else "",
+        replay_attributes.ORIGINAL_PUBLISH_TIME: format_rfc3339(failure.first_seen_ns) if failure.first_seen_ns else "",
         replay_attributes.ORIGINAL_MESSAGE_ID: failure.message_id,
     }

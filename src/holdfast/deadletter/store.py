@@ -7,11 +7,12 @@ from typing import Protocol
 from holdfast.deadletter.audit import AuditLog
 from holdfast.deadletter.failures import FailureStore
 from holdfast.deadletter.groups import GroupStore
+from holdfast.deadletter.held_places import PlaceStore
 from holdfast.deadletter.replay.jobs import ReplayStore
 from holdfast.deadletter.statistics import StatisticsStore
 
 
-class DeskStore(FailureStore, GroupStore, ReplayStore, StatisticsStore, AuditLog, Protocol):
+class DeskStore(FailureStore, GroupStore, ReplayStore, StatisticsStore, PlaceStore, AuditLog, Protocol):
     async def store_id(self) -> str:
         """A random name of this database, made once: what two desks send is never taken for the same."""
         ...

@@ -11,7 +11,7 @@ from dataclasses import replace
 from holdfast.clock import Clock
 from holdfast.deadletter.dead_letter import Arrival
 from holdfast.deadletter.intake import Intake
-from holdfast.deadletter.outlet import Fate, Outlet
+from holdfast.deadletter.outlet import Fate, Outlet, Release
 from holdfast.deadletter.retry_policy import RetryPolicy
 from holdfast.deadletter.sending import MOST_ATTRIBUTES, Sending
 from holdfast.deadletter.store import DeskStore
@@ -104,7 +104,7 @@ class TracedOutlet:
     async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
         return await self._outlet.fates(subscription, message_ids)
 
-    async def release(self, subscription: str, message_id: str) -> bool:
+    async def release(self, subscription: str, message_id: str) -> Release:
         return await self._outlet.release(subscription, message_id)
 
 

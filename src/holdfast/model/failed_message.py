@@ -67,7 +67,8 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class FailedMessage:
-    """One failed delivery. `key` names it: recording it twice changes nothing. Times are nanoseconds since 1970; stores
+    """One failed delivery, or an event that ingest could not publish: then `subscription` is "", as it was in none.
+    `key` names it: recording it twice changes nothing. Times are nanoseconds since 1970; stores
     keep those that end in `at_ns` to the microsecond. `failed_at_ns` is when the delivery failed for good, by the
     publish time of the dead letter, and `created_at_ns` when the desk recorded it: what lies between is the time to
     detection.
@@ -114,13 +115,28 @@ class FailedMessage:
         return Content(self.data, self.attributes, self.ordering_key)
 
     @property
+    def is_of_ingest(self) -> bool:
+        """It was never published: it is sent to its topic, and no subscription has seen it."""
+        return not self.subscription
+
+    @property
+    def route(self) -> str:
+        """Where it failed: the subscription, or the topic that it was on its way to."""
+        return self.subscription or self.source_topic
+
+    @property
+    def first_seen_ns(self) -> int:
+        """Its publish time, or when it was to be published; 0 where nobody knows."""
+        return self.publish_time_ns or (self.failed_at_ns if self.is_of_ingest else 0)
+
+    @property
     def key(self) -> tuple[str, str, str]:
         """What failed, where. The content is part of it, because the message id may come from an attribute that
         anybody can write: a forged one must not pass another message's failure off as recorded."""
-        content = json.dumps(
-            [self.data.hex(), sorted(self.attributes.items()), self.ordering_key, self.publish_time_ns]
-        )
-        return self.subscription, self.message_id, hashlib.sha256(content.encode()).hexdigest()
+        content = [self.data.hex(), sorted(self.attributes.items()), self.ordering_key, self.publish_time_ns]
+        if self.is_of_ingest:  # what names it is its topic
+            content.append(self.source_topic)
+        return self.subscription, self.message_id, hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @property
     def is_out(self) -> bool:

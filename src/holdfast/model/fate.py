@@ -1,4 +1,4 @@
-"""What became of a message that was sent to one subscription alone."""
+"""What became of a message that was sent to one subscription alone, and of the place that a message held."""
 
 from __future__ import annotations
 
@@ -11,3 +11,11 @@ class Fate(StrEnum):
     DEAD_LETTERED = "dead_lettered"
     EXPIRED = "expired"  # past its retention: settled, and perhaps without anybody having seen it
     UNKNOWN = "unknown"  # the broker does not tell, as Cloud Pub/Sub, or not any more
+
+
+class Release(StrEnum):
+    """Of an ordering key that was held at a dead-lettered message."""
+
+    RELEASED = "released"
+    NOT_HELD = "not_held"  # and will not be: it is settled, or nobody knows it
+    NOT_YET = "not_yet"  # it may be on its way to be held: ask again

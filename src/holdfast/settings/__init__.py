@@ -13,6 +13,7 @@ from holdfast.settings.consumer_auth import ConsumerAuthSettings
 from holdfast.settings.desk import DeskSettings
 from holdfast.settings.general import GeneralSettings
 from holdfast.settings.http import HttpSettings
+from holdfast.settings.ingest import IngestSettings
 from holdfast.settings.load import CONFIG_VARIABLE, Known, known_settings, load_settings
 from holdfast.settings.outgoing import OutgoingSettings
 from holdfast.settings.push import PushSettings
@@ -30,6 +31,7 @@ __all__ = [
     "DeskSettings",
     "GeneralSettings",
     "HttpSettings",
+    "IngestSettings",
     "Known",
     "OutgoingSettings",
     "PushSettings",

@@ -62,3 +62,9 @@ class BrokerSettings:
         "again, and what became of it is told. One that is not settled is remembered for longer.",
         check=between(1, 744),
     )
+    history_days: float = setting(
+        7.0,
+        "How long the past of messages is kept for `holdfast trace`: each failed attempt, what was dead-lettered and "
+        "sent again as what, and when messages were published and settled. 0 keeps nothing.",
+        check=between(0, 3650),
+    )

@@ -13,6 +13,7 @@ from holdfast.settings.consumer_auth import ConsumerAuthSettings
 from holdfast.settings.desk import DeskSettings
 from holdfast.settings.general import GeneralSettings
 from holdfast.settings.http import HttpSettings
+from holdfast.settings.ingest import IngestSettings
 from holdfast.settings.outgoing import OutgoingSettings
 from holdfast.settings.push import PushSettings
 from holdfast.settings.topology import TopologySettings
@@ -31,6 +32,7 @@ class Settings:
     consumer: ConsumerSettings = field(default_factory=ConsumerSettings)
     consumer_auth: ConsumerAuthSettings = field(default_factory=ConsumerAuthSettings)
     desk: DeskSettings = field(default_factory=DeskSettings)
+    ingest: IngestSettings = field(default_factory=IngestSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
     alerts: AlertSettings = field(default_factory=AlertSettings)
     traces: TraceSettings = field(default_factory=TraceSettings)
@@ -46,6 +48,7 @@ TABLES: Mapping[str, str] = {
     "consumer": "consumer",
     "consumer.auth": "consumer_auth",
     "desk": "desk",
+    "ingest": "ingest",
     "topology": "topology",
     "alerts": "alerts",
     "traces": "traces",
@@ -60,6 +63,7 @@ PARTS: Mapping[str, type[Any]] = {
     "consumer": ConsumerSettings,
     "consumer_auth": ConsumerAuthSettings,
     "desk": DeskSettings,
+    "ingest": IngestSettings,
     "topology": TopologySettings,
     "alerts": AlertSettings,
     "traces": TraceSettings,

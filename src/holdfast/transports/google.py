@@ -29,7 +29,7 @@ from holdfast.broker.wire_resources import subscription_to_pb
 from holdfast.clock import NANOSECONDS
 from holdfast.consumer.settle import failure_headers
 from holdfast.model import push_headers
-from holdfast.model.fate import Fate
+from holdfast.model.fate import Fate, Release
 from holdfast.model.message import Delivery, Message
 from holdfast.model.replay_attributes import REPLAY_ID
 from holdfast.model.resources import Subscription
@@ -151,7 +151,7 @@ class GoogleTransport:
     async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
         return await self._outlet.fates(subscription, message_ids)
 
-    async def release(self, subscription: str, message_id: str) -> bool:
+    async def release(self, subscription: str, message_id: str) -> Release:
         return await self._outlet.release(subscription, message_id)
 
     # Receiving.

@@ -17,7 +17,7 @@ from google.pubsub_v1.types import pubsub
 
 from holdfast.broker.wire import encode
 from holdfast.errors import AlreadyExists, BadInput, NotFound, StorageUnavailable
-from holdfast.model.fate import Fate
+from holdfast.model.fate import Fate, Release
 from holdfast.model.message import Message
 from holdfast.model.names import is_subscription, replay_subscription, replay_topic
 from holdfast.transports.calls import CALL, CALL_SECONDS, translated
@@ -108,11 +108,15 @@ class GoogleOutlet:
             fates |= {one["messageId"]: Fate(one["fate"]) for one in found.get("deliveries", ())}
         return fates
 
-    async def release(self, subscription: str, message_id: str) -> bool:
+    async def release(self, subscription: str, message_id: str) -> Release:
+        """Others than Holdfast hold nothing."""
         if not self._address:
-            return False
+            return Release.NOT_HELD
         body = {"subscription": subscription, "messageId": message_id}
-        return bool((await self._json("POST", "/api/v1/held/release", json=body)).get("released"))
+        told = await self._json("POST", "/api/v1/held/release", json=body)
+        if told.get("released"):
+            return Release.RELEASED
+        return Release.NOT_YET if told.get("notYet") else Release.NOT_HELD
 
     async def _json(self, verb: str, path: str, **request: Any) -> Mapping[str, Any]:
         """Empty where the broker has no such thing."""

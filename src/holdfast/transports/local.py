@@ -12,7 +12,7 @@ from holdfast.broker.streams import Batch, Properties, PullStream
 from holdfast.broker.wire import decode, encode
 from holdfast.consumer.settle import LONGEST_ERROR, LONGEST_REASON
 from holdfast.errors import AlreadyExists, NotFound, StaleAckIds, StorageUnavailable
-from holdfast.model.fate import Fate
+from holdfast.model.fate import Fate, Release
 from holdfast.model.message import Delivery, Message
 from holdfast.model.names import is_subscription
 from holdfast.model.replay_attributes import REPLAY_ID
@@ -78,7 +78,7 @@ class LocalTransport:
     async def fates(self, subscription: str, message_ids: Sequence[str]) -> Mapping[str, Fate]:
         return self._broker.fates(subscription, message_ids)
 
-    async def release(self, subscription: str, message_id: str) -> bool:
+    async def release(self, subscription: str, message_id: str) -> Release:
         return await self._broker.release(subscription, message_id)
 
     # Receiving.

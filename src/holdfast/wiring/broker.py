@@ -12,19 +12,22 @@ from starlette.routing import Route
 from holdfast.api.http import deliveries as deliveries_api
 from holdfast.api.http import health, openid
 from holdfast.api.http import held as held_api
+from holdfast.api.http import journey as journey_api
 from holdfast.api.http import pauses as pauses_api
 from holdfast.api.http import push_status as push_status_api
 from holdfast.api.pubsub_server import PubsubServer
+from holdfast.broker.journey import BrokerJourney
 from holdfast.broker.log import MessageLog
 from holdfast.broker.metrics import BrokerMetrics
 from holdfast.broker.push.delivery import PushDelivery
 from holdfast.broker.push.metrics import push_metrics
 from holdfast.broker.push.tokens import PushTokens
-from holdfast.broker.retention import keep_removing
+from holdfast.broker.retention import keep_marking, keep_removing
 from holdfast.broker.service import Broker
 from holdfast.broker.trace_context import Tracing
 from holdfast.broker.traced import TracedBroker
 from holdfast.clock import Clock
+from holdfast.deadletter.redaction import redaction_from
 from holdfast.metrics.registry import MetricsRegistry
 from holdfast.outgoing.addresses import AddressGuard
 from holdfast.outgoing.client import OutgoingClient
@@ -42,6 +45,7 @@ class BrokerPart:
     port: int
     issuer: str
     routes: Sequence[Route]  # what else it shows of itself
+    journey: BrokerJourney
 
 
 @asynccontextmanager
@@ -74,13 +78,17 @@ async def running_broker_part(
             *held_api.routes(broker),
             *pauses_api.routes(broker, clock),
         ]
+        journey = BrokerJourney(broker)
         ready = health.routes({"broker": broker.check})
-        own_routes = [*routes, *more_routes, *ready, *openid.routes(broker.signing_keys, lambda: issuer)]
+        alone = [*journey_api.routes([journey]), *ready, *openid.routes(broker.signing_keys, lambda: issuer)]
+        own_routes = [*routes, *more_routes, *alone]
         server = PubsubServer(broker, extra_routes=own_routes, traces=traces)
         await server.serve(*ports)
         stack.push_async_callback(server.stop)
         await stack.enter_async_context(background(keep_removing(broker, clock)))
-        yield BrokerPart(broker, push, port, issuer, routes)
+        if settings.broker.history_days:
+            await stack.enter_async_context(background(keep_marking(broker, clock)))
+        yield BrokerPart(broker, push, port, issuer, routes, journey)
 
 
 async def _open_broker(
@@ -91,11 +99,13 @@ async def _open_broker(
     settings: Settings,
     traces: Traces | None,
 ) -> Broker:
+    redaction = redaction_from(settings.desk)
+    hide = redaction.of_message if redaction else None
     days = settings.push.key_days
     if traces is None:
-        return await Broker.open(log, clock, broker_settings, guard, key_days=days)
+        return await Broker.open(log, clock, broker_settings, guard, key_days=days, hide=hide)
     tracing = Tracing(traces, marks=settings.traces.mark_messages)
-    return await TracedBroker.open_traced(log, clock, broker_settings, guard, key_days=days, tracing=tracing)
+    return await TracedBroker.open_traced(log, clock, broker_settings, guard, key_days=days, hide=hide, tracing=tracing)
 
 
 @asynccontextmanager

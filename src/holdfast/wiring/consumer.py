@@ -24,6 +24,7 @@ from holdfast.consumer.declared import add_declared_routes
 from holdfast.consumer.documents import DocumentStore
 from holdfast.consumer.failure_sink import FailureSink
 from holdfast.consumer.housekeeping import keep_forgetting
+from holdfast.consumer.journey import ConsumerJourney
 from holdfast.consumer.materializer import materializer
 from holdfast.consumer.metrics import consumer_metrics
 from holdfast.consumer.pipeline import Pipeline
@@ -57,6 +58,7 @@ class ConsumerPart:
     routes: Sequence[Route]
     checks: Mapping[str, Check]
     transport: Callable[[], Transport]
+    journey: ConsumerJourney
 
 
 @asynccontextmanager
@@ -72,9 +74,9 @@ async def consuming(
         pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics, traces))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         routes = consumer_routes(pipeline, documents, auth, traces)
-        yield ConsumerPart(
-            pipeline, auth, routes, {"documents": documents.check, "failures": sink.check}, transport.get
-        )
+        checks = {"documents": documents.check, "failures": sink.check}
+        journey = ConsumerJourney(app, documents, pipeline.recent)
+        yield ConsumerPart(pipeline, auth, routes, checks, transport.get, journey)
 
 
 def make_pipeline(

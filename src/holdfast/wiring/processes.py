@@ -8,17 +8,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
+from holdfast.api.http import journey as journey_api
 from holdfast.api.http import metrics as metrics_api
 from holdfast.api.http import push_endpoint
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
 from holdfast.consumer.housekeeping import keep_forgetting
+from holdfast.consumer.journey import ConsumerJourney
 from holdfast.consumer.pull import pulling
+from holdfast.deadletter.journey import DeskJourney
+from holdfast.deadletter.redaction import redaction_from
 from holdfast.model.names import subscription_path
 from holdfast.model.resources import PushConfig
 from holdfast.settings import Settings
 from holdfast.topology.default import Topology, create_absent, default_topology
-from holdfast.tracing import spans
 from holdfast.transports.google import GoogleTransport
 from holdfast.transports.local import LocalTransport
 from holdfast.transports.schemas import GoogleSchemas, LocalSchemas
@@ -34,8 +37,9 @@ from holdfast.wiring.consumer import (
     make_pipeline,
     warn_of_unmapped,
 )
+from holdfast.wiring.desk.ingest import validation_of
 from holdfast.wiring.desk.serving import ConsumerBeside, counted_by, serving_desk
-from holdfast.wiring.desk.work import make_desk, retry_policy, traced_outlet, working
+from holdfast.wiring.desk.work import make_desk, retry_policy, working
 from holdfast.wiring.lifetimes import background, entered, serving
 from holdfast.wiring.metrics import process_registry
 from holdfast.wiring.push_tokens import local_auth, push_token
@@ -81,18 +85,24 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         if may_create:
             await create_absent(topology, transport)
             await _point_push_here(part.broker, topology, settings.http.host)
-        desk = await make_desk(settings, clock, policy, failures, transport, traces)
+        schemas = LocalSchemas(part.broker)
+        validation = validation_of(settings, clock, schemas, app)
+        desk = await make_desk(settings, clock, policy, failures, transport, validation, traces)
         sink = desk_failure_sink(settings, clock, transport, desk.intake)
         pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics, traces))
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         await stack.enter_async_context(background(keep_forgetting(documents, clock)))
         auth = local_auth(part, clock, token, endpoint) if token else None
         beside = ConsumerBeside(app, counted_by(pipeline.recent, clock))
-        outlet = traced_outlet(transport, traces, spans.REPLAY)
-        desk_routes = await stack.enter_async_context(
-            serving_desk(failures, outlet, LocalSchemas(part.broker), clock, settings, metrics, beside)
+        desk_routes = await stack.enter_async_context(serving_desk(desk, schemas, clock, settings, metrics, beside))
+        journeys = journey_api.routes(
+            [
+                part.journey,
+                ConsumerJourney(app, documents, pipeline.recent),
+                DeskJourney(failures, redaction_from(settings.desk)),
+            ]
         )
-        routes = [*consumer_routes(pipeline, documents, auth, traces), *desk_routes, *part.routes, *shared]
+        routes = [*consumer_routes(pipeline, documents, auth, traces), *desk_routes, *part.routes, *shared, *journeys]
         checks = {"broker": part.broker.check, "documents": documents.check, "failures": failures.check}
         await stack.enter_async_context(watching(settings, clock, metrics, "up"))
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -132,7 +142,7 @@ async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) ->
         traces = await stack.enter_async_context(tracing(settings, metrics, "consume"))
         part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics, traces))
         await stack.enter_async_context(watching(settings, clock, metrics, "consume"))
-        routes = [*part.routes, *metrics_api.routes(metrics), *watch_routes]
+        routes = [*part.routes, *metrics_api.routes(metrics), *watch_routes, *journey_api.routes([part.journey])]
         paths = [subscription_path(settings.general.project, name) for name in pull]
         checks = {**part.checks, **pull_checks(part.transport, paths)}
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -160,15 +170,16 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         may_create = _may_create(settings)
         if may_create:
             await create_absent(topology.dead_letters_only(), transport)
+        schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
+        validation = validation_of(settings, clock, schemas)
         metrics = process_registry("desk")
         traces = await stack.enter_async_context(tracing(settings, metrics, "desk"))
-        desk = await make_desk(settings, clock, policy, failures, transport, traces)
+        desk = await make_desk(settings, clock, policy, failures, transport, validation, traces)
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
-        schemas = await entered(stack, GoogleSchemas.connect(settings.general.emulator_host))
-        outlet = traced_outlet(transport, traces, spans.REPLAY)
-        desk_routes = await stack.enter_async_context(serving_desk(failures, outlet, schemas, clock, settings, metrics))
+        desk_routes = await stack.enter_async_context(serving_desk(desk, schemas, clock, settings, metrics))
         await stack.enter_async_context(watching(settings, clock, metrics, "desk"))
-        routes = [*desk_routes, *metrics_api.routes(metrics), *watch_routes]
+        journeys = journey_api.routes([DeskJourney(failures, redaction_from(settings.desk))])
+        routes = [*desk_routes, *metrics_api.routes(metrics), *watch_routes, *journeys]
         checks = {"broker": broker_check(transport, settings.general.project), "failures": failures.check}
         await stack.enter_async_context(serving(listener, routes, checks))
         yield Running(http_port=port)

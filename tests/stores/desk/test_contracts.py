@@ -9,6 +9,7 @@ from holdfast.testing.contracts.audit import AuditContract
 from holdfast.testing.contracts.changes import ChangeContract
 from holdfast.testing.contracts.failures import DurableFailureStoreContract, FailureStoreContract
 from holdfast.testing.contracts.groups import GroupContract
+from holdfast.testing.contracts.places import PlaceContract
 from holdfast.testing.contracts.replays import ReplayContract
 from holdfast.testing.contracts.selections import SelectionContract
 from holdfast.testing.contracts.statistics import StatisticsContract
@@ -33,6 +34,10 @@ class TestChanges(ChangeContract):
 
 
 class TestGroups(GroupContract):
+    pass
+
+
+class TestPlaces(PlaceContract):
     pass
 
 

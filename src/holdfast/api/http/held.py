@@ -30,6 +30,7 @@ from holdfast.api.http.requests import json_object, query, string
 from holdfast.broker.held import HeldMessage
 from holdfast.broker.service import Broker
 from holdfast.errors import BadInput
+from holdfast.model.fate import Release
 from holdfast.model.names import check_subscription
 from holdfast.model.timestamps import format_rfc3339
 
@@ -55,12 +56,16 @@ def routes(broker: Broker) -> list[ApiRoute]:
         subscription = string(given, "subscription", LONGEST_NAME)
         check_subscription("subscription", subscription)
         released = await broker.release(subscription, string(given, "messageId", LONGEST_NAME))
-        return JSONResponse({"released": released})
+        return JSONResponse(release_to_json(released))
 
     return [
         api_route("GET", PATH, list_held, _LIST),
         api_route("POST", f"{PATH}/release", release, _RELEASE),
     ]
+
+
+def release_to_json(release: Release) -> dict[str, Any]:
+    return {"released": release is Release.RELEASED, "notYet": release is Release.NOT_YET}
 
 
 def held_to_json(held: HeldMessage) -> dict[str, Any]:
@@ -123,6 +128,15 @@ _RELEASE = Operation(
     "Let an ordering key go on without its held message",
     tag="broker",
     body=Body(record({"subscription": text("Full path"), "messageId": text()}, closed=True)),
-    answer=Answer(record({"released": boolean("false when it was not held")}, title="Released"), "Done"),
+    answer=Answer(
+        record(
+            {
+                "released": boolean("false when it was not held"),
+                "notYet": boolean("It is not settled either: it may be on its way to be held"),
+            },
+            title="Released",
+        ),
+        "Done",
+    ),
     errors=(400, 404),
 )

@@ -1,4 +1,5 @@
-"""POST /api/v1/ingest/{source}/manual: a payload by hand, as the corrected one of a failed message or as a new one."""
+"""POST /api/v1/ingest/{source}: events, validated before they are published (ingest_events.py has their forms), and
+/manual: a payload by hand, as the corrected one of a failed message or as a new one."""
 
 from __future__ import annotations
 
@@ -19,16 +20,26 @@ from holdfast.api.http.describing import (
     record,
     text,
 )
+from holdfast.api.http.ingest_events import EVENTS, answer_of, received, too_fast
 from holdfast.api.http.requests import actor_of, body, query
 from holdfast.api.http.sight import REVEAL
 from holdfast.errors import BadInput
+from holdfast.ingest.events import Ingest
 from holdfast.ingest.manual import ManualIngest, Person
+from holdfast.ingest.pace import IngestPace
 
 
-def routes(ingest: ManualIngest) -> list[ApiRoute]:
+def routes(manual: ManualIngest, ingest: Ingest, pace: IngestPace) -> list[ApiRoute]:
+    async def ingest_events(request: Request) -> Response:
+        topic = ingest.topic_of(str(request.path_params["source"]))
+        given = await received(request)
+        if seconds := pace.wait_seconds(len(given.events)):
+            return too_fast(seconds)
+        return answer_of(await given.take_all(ingest, topic), is_batch=given.is_batch)
+
     async def ingest_manually(request: Request) -> Response:
         failure_id = _failure_id(request)
-        done = await ingest.ingest(
+        done = await manual.ingest(
             str(request.path_params["source"]),
             await body(request),
             Person(actor_of(request), request.headers.get("holdfast-reveal")),
@@ -37,7 +48,10 @@ def routes(ingest: ManualIngest) -> list[ApiRoute]:
         )
         return JSONResponse({"topic": done.topic, "messageId": done.message_id, "failure": failure_id})
 
-    return [api_route("POST", "/api/v1/ingest/{source}/manual", ingest_manually, _MANUAL)]
+    return [
+        api_route("POST", "/api/v1/ingest/{source}", ingest_events, EVENTS),
+        api_route("POST", "/api/v1/ingest/{source}/manual", ingest_manually, _MANUAL),
+    ]
 
 
 def _failure_id(request: Request) -> int | None:

@@ -145,6 +145,7 @@ class Connection(asyncio.Protocol):
             self._sender.write(frames.goaway(self._last_id, Code.NO_ERROR))
             if not self._streams:
                 self._sender.closed = True
+                self._sender.hand_over()
                 self._transport.close()
 
     def cut(self) -> None:
@@ -169,6 +170,7 @@ class Connection(asyncio.Protocol):
         self._sender.closed = True
         self._drop_streams()
         self._rest = b""
+        self._sender.hand_over()
         self._transport.write_eof()
         self._linger = asyncio.get_running_loop().call_later(READ_ON_SECONDS, self._linger_on)
 

@@ -17,6 +17,10 @@ from holdfast.api.http2.hpack import TABLE_BYTES
 if TYPE_CHECKING:
     from holdfast.api.http2.streams import Stream
 
+# What is written in one turn of the event loop leaves together, up to so much: a system call costs more than a small
+# answer, and one commit to disk is answered to many callers.
+TOGETHER_BYTES = 1 << 16
+
 # How much may wait in the transport before streams are told to wait; less makes large batches stop and go.
 BUFFER_BYTES = 1 << 20
 
@@ -38,6 +42,7 @@ _EMPTY_TABLE = b"\x20"
 class Sender:
     def __init__(self, transport: asyncio.Transport, too_much: Callable[[ConnectionFault], None]) -> None:
         self._transport = transport
+        self._loop = asyncio.get_running_loop()
         self._too_much = too_much
         transport.set_write_buffer_limits(BUFFER_BYTES)
         # What the peer allows: on the whole connection, on a new stream, in a frame, in a list of headers.
@@ -47,6 +52,9 @@ class Sender:
         self.header_list_bytes = frames.LARGEST_WINDOW
         self.paused = False
         self.closed = False
+        # Written, and not with the transport yet.
+        self._written: list[bytes] = []
+        self._written_bytes = 0
         self._block_prefix = b""
         self._unsent = 0
         # Streams with something to send and a window to send it in; the first of them is next.
@@ -63,6 +71,20 @@ class Sender:
     def write(self, data: bytes) -> None:
         if self.closed:
             return
+        if not self._written:
+            self._loop.call_soon(self.hand_over)
+        self._written.append(data)
+        self._written_bytes += len(data)
+        if self._written_bytes >= TOGETHER_BYTES or self.paused:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """To the transport, which sends at once what the peer can take."""
+        if not self._written or self._transport.is_closing():
+            return
+        data = b"".join(self._written)
+        self._written.clear()
+        self._written_bytes = 0
         self._transport.write(data)
         if self.paused and self._transport.get_write_buffer_size() > MOST_BUFFERED_BYTES:
             self.closed = True

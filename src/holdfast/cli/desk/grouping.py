@@ -62,7 +62,7 @@ def _cells(group: Mapping[str, Any]) -> list[object]:
         group["count"],
         moment(group["lastSeen"]),
         group["failureReason"],
-        short_id(group["subscription"]),
+        short_id(group["subscription"]) or "(ingest)",
         group["assignee"],
         group["example"],
     ]

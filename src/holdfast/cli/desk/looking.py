@@ -47,7 +47,7 @@ def _cells(failure: Mapping[str, Any]) -> list[object]:
         moment(failure["createdAt"]),
         failure["failureReason"],
         failure["status"],
-        short_id(failure["subscription"]),
+        short_id(failure["subscription"]) or f"(ingest of {short_id(failure['sourceTopic'])})",
         failure["errorDetails"],
     ]
 

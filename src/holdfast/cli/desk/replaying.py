@@ -26,7 +26,9 @@ watch_option = click.option("--watch/--no-watch", default=None, help="Follow it 
 
 _OPTIONS = (
     click.option(
-        "--target", type=click.Choice(tuple(map(str, Target))), help="Where to.  [default: the failing subscription]"
+        "--target",
+        type=click.Choice(tuple(map(str, Target))),
+        help="Where to.  [default: the failing subscription]",
     ),
     click.option("--to-topic", metavar="NAME", help="The topic, for --target topic."),
     click.option("--per-second", type=float, metavar="N", help="A second at most; 0: no bound.  [default: 50]"),
@@ -198,4 +200,4 @@ def _print_plan(found: Mapping[str, Any]) -> None:
 
 
 def _group_cells(group: Mapping[str, Any]) -> list[object]:
-    return [group["group"], group["count"], group["reason"], short_id(group["subscription"])]
+    return [group["group"], group["count"], group["reason"], short_id(group["subscription"]) or "(ingest)"]

@@ -6,8 +6,8 @@ from holdfast.consumer.rehearsal import Rehearsal, Rehearsed
 from holdfast.consumer.routes import UNROUTABLE
 from holdfast.deadletter.dead_letter import UNKNOWN_TOPIC
 from holdfast.deadletter.edits.checks import Finding, complaint_about
+from holdfast.deadletter.rehearsing import delivery_of
 from holdfast.model.failed_message import Content, FailedMessage
-from holdfast.model.message import Delivery, Message
 from holdfast.model.names import short_id
 
 NAME = "route"
@@ -18,10 +18,7 @@ class RouteCheck:
         self._rehearsal = rehearsal
 
     async def check(self, failure: FailedMessage, content: Content) -> Finding:
-        message = Message(
-            content.data, content.attributes, content.ordering_key, failure.message_id, failure.publish_time_ns
-        )
-        rehearsed = await self._rehearsal.of(Delivery(failure.subscription, message, failure.delivery_attempt))
+        rehearsed = await self._rehearsal.of(delivery_of(failure, content, failure.delivery_attempt))
         if self._is_of_another_consumer(failure, rehearsed):
             return Finding(NAME, skipped=f"the consumer here has no handler for {short_id(failure.source_topic)}")
         return _finding(rehearsed, content)

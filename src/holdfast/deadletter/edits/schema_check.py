@@ -6,7 +6,7 @@ import re
 from typing import Protocol
 
 from holdfast.deadletter.dead_letter import UNKNOWN_TOPIC
-from holdfast.deadletter.edits.checks import Finding, complaint_about
+from holdfast.deadletter.edits.checks import Complaint, Finding, complaint_about
 from holdfast.errors import HoldfastError
 from holdfast.model.failed_message import Content, FailedMessage
 
@@ -38,4 +38,9 @@ class SchemaCheck:
             return Finding(NAME, skipped=str(error))
         if problem is None:
             return Finding(NAME, skipped="the topic has no schema")
-        return Finding(NAME, [complaint_about(content, _WHICH_SCHEMA.sub("", problem, count=1))] if problem else [])
+        return Finding(NAME, [complaint_of(content, problem)] if problem else [])
+
+
+def complaint_of(content: Content, problem: str) -> Complaint:
+    """As a broker or a handler words it."""
+    return complaint_about(content, _WHICH_SCHEMA.sub("", problem, count=1))

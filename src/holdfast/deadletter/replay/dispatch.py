@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.redaction import Redaction
 from holdfast.deadletter.replay.claiming import Claiming, Pending
-from holdfast.deadletter.replay.jobs import Item, ItemState, Target
+from holdfast.deadletter.replay.jobs import Item, ItemState
 from holdfast.deadletter.replay.screening import Key, key_of
 from holdfast.deadletter.sending import Sending
 from holdfast.errors import BadInput, FailedPrecondition, HoldfastError, NotFound
@@ -22,6 +22,9 @@ from holdfast.model.message import Message
 
 # Somebody else changes the row, such as its legal hold, each time that it is about to be marked.
 MOST_TRIES = 10
+
+# A path, and whether it is that of a single subscription.
+Destination = tuple[str, bool]
 
 
 @dataclass(slots=True)
@@ -55,7 +58,6 @@ class Dispatch:
         self._outlet = outlet
         self._sending = sending
         self._redaction = redaction
-        self._to_subscription = claiming.screening.options.target is Target.SUBSCRIPTION
 
     async def send(self, batch: Sequence[Pending]) -> Dispatched:
         claims = await self._claiming.claim(batch)
@@ -73,16 +75,18 @@ class Dispatch:
     # Delivering.
 
     async def _deliver(self, letters: Sequence[Letter]) -> HoldfastError | None:
-        by_destination: dict[str, list[Letter]] = {}
+        by_destination: dict[Destination, list[Letter]] = {}
         for letter in letters:
-            by_destination.setdefault(self._screening.destination(letter.failure), []).append(letter)
-        return _first(await asyncio.gather(*(self._deliver_to(path, some) for path, some in by_destination.items())))
+            destination = self._screening.destination(letter.failure), self._screening.is_addressed(letter.failure)
+            by_destination.setdefault(destination, []).append(letter)
+        return _first(await asyncio.gather(*(self._deliver_to(where, some) for where, some in by_destination.items())))
 
-    async def _deliver_to(self, destination: str, letters: Sequence[Letter]) -> HoldfastError | None:
-        if not self._to_subscription:
+    async def _deliver_to(self, destination: Destination, letters: Sequence[Letter]) -> HoldfastError | None:
+        path, is_addressed = destination
+        if not is_addressed:
             return await self._one_by_one(destination, letters)
         try:
-            ids = await self._outlet.publish_to(destination, [letter.message for letter in letters])
+            ids = await self._outlet.publish_to(path, [letter.message for letter in letters])
         except BadInput:  # all or none: one of them is why
             return await self._one_by_one(destination, letters)
         except (NotFound, FailedPrecondition) as error:
@@ -94,14 +98,14 @@ class Dispatch:
                 letter.message_id = message_id
         return None
 
-    async def _one_by_one(self, destination: str, letters: Sequence[Letter]) -> HoldfastError | None:
+    async def _one_by_one(self, destination: Destination, letters: Sequence[Letter]) -> HoldfastError | None:
         """At once, but those of one key one after the other."""
         by_key: dict[object, list[Letter]] = {}
         for at, letter in enumerate(letters):
             by_key.setdefault(key_of(letter.failure) or at, []).append(letter)
         return _first(await asyncio.gather(*(self._in_order(destination, some) for some in by_key.values())))
 
-    async def _in_order(self, destination: str, letters: Sequence[Letter]) -> HoldfastError | None:
+    async def _in_order(self, destination: Destination, letters: Sequence[Letter]) -> HoldfastError | None:
         """None of them behind one that the broker refused."""
         for letter in letters:
             try:
@@ -115,10 +119,11 @@ class Dispatch:
                 return error
         return None
 
-    async def _deliver_one(self, destination: str, message: Message) -> str:
-        if self._to_subscription:
-            return (await self._outlet.publish_to(destination, [message]))[0]
-        return await self._outlet.publish(destination, message)
+    async def _deliver_one(self, destination: Destination, message: Message) -> str:
+        path, is_addressed = destination
+        if is_addressed:
+            return (await self._outlet.publish_to(path, [message]))[0]
+        return await self._outlet.publish(path, message)
 
     # Keeping.
 
@@ -141,7 +146,7 @@ class Dispatch:
     def _ended(self, letter: Letter, now: int) -> Item:
         if letter.message_id:
             # Of a topic's subscribers nobody tells what they made of it.
-            state = ItemState.SENT if self._to_subscription else ItemState.SUCCEEDED
+            state = ItemState.SENT if self._screening.is_addressed(letter.failure) else ItemState.SUCCEEDED
             return replace(letter.item, state=state, message_id=letter.message_id, sent_at_ns=now)
         if letter.has_no_target:
             return replace(letter.item, state=ItemState.SKIPPED, note=letter.problem)

@@ -200,6 +200,10 @@ class ReplayStore(Protocol):
         FailureStore.save does."""
         ...
 
+    async def items_of(self, failure_ids: Sequence[int], limit: int) -> Sequence[Item]:
+        """Of all jobs, oldest job first."""
+        ...
+
     async def count_items(self, job_id: int) -> Mapping[ItemState, int]: ...
 
     async def list_items(

@@ -8,7 +8,7 @@ from holdfast.deadletter.dead_letter import UNKNOWN_TOPIC
 from holdfast.deadletter.replay.jobs import Options, Target
 from holdfast.model.failed_message import FailedMessage, FailureStatus
 
-# Of one subscription, or several would wait for each other's failures.
+# Of one subscription (or topic, at ingest), or several would wait for each other's failures.
 Key = tuple[str, str]
 
 ERASED = "it was erased"
@@ -53,15 +53,17 @@ class Screening:
     def _is_cut(self, failure: FailedMessage) -> str:
         if failure.generation >= self.most_generations:
             return f"it was sent again {failure.generation} times and failed each time (desk.max_generation)"
-        if self.options.target is Target.SOURCE_TOPIC and failure.source_topic == UNKNOWN_TOPIC:
-            return TOPIC_UNKNOWN
-        return ""
+        return TOPIC_UNKNOWN if self.destination(failure) == UNKNOWN_TOPIC else ""
+
+    def is_addressed(self, failure: FailedMessage) -> bool:
+        """It goes to one subscription alone, and somebody tells what becomes of it there."""
+        return self.options.target is Target.SUBSCRIPTION and not failure.is_of_ingest
 
     def destination(self, failure: FailedMessage) -> str:
         """The full path of a subscription or topic; "" where nothing is sent."""
         match self.options.target:
             case Target.SUBSCRIPTION:
-                return failure.subscription
+                return failure.route  # what ingest refused has failed at no subscription: its topic is next
             case Target.SOURCE_TOPIC:
                 return failure.source_topic
             case Target.TOPIC:
@@ -71,4 +73,4 @@ class Screening:
 
 
 def key_of(failure: FailedMessage) -> Key | None:
-    return (failure.subscription, failure.ordering_key) if failure.ordering_key else None
+    return (failure.route, failure.ordering_key) if failure.ordering_key else None

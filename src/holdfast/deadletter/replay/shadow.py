@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.clock import Clock
 from holdfast.consumer.rehearsal import Rehearsal, Rehearsed
-from holdfast.deadletter.dead_letter import without_our_attributes
 from holdfast.deadletter.fingerprints import FINGERPRINT_LETTERS, normalised
 from holdfast.deadletter.redaction import Redaction
+from holdfast.deadletter.rehearsing import delivery_of
 from holdfast.deadletter.replay.claiming import Pending
 from holdfast.deadletter.replay.dispatch import Dispatched
 from holdfast.deadletter.replay.jobs import Item, ItemState
@@ -19,7 +19,6 @@ from holdfast.deadletter.replay.screening import ERASED
 from holdfast.deadletter.sending import content_of
 from holdfast.deadletter.store import DeskStore
 from holdfast.model.failed_message import Content, FailedMessage
-from holdfast.model.message import Delivery, Message
 
 LONGEST_NOTE = 500
 MOST_SAMPLES = 5
@@ -41,9 +40,7 @@ class Foreseen:
 
 async def foresee(rehearsal: Rehearsal, failure: FailedMessage, content: Content, redaction: Redaction) -> Foreseen:
     """Errors and document ids may tell what is redacted."""
-    attributes = without_our_attributes(content.attributes)
-    message = Message(content.data, attributes, content.ordering_key, failure.message_id, failure.publish_time_ns)
-    foreseen = _foreseen(await rehearsal.of(Delivery(failure.subscription, message, attempt=1)))
+    foreseen = _foreseen(await rehearsal.of(delivery_of(failure, content, attempt=1)))
     contents = (failure.content, content)
     documents = [redaction.text(path, *contents) for path in foreseen.documents]
     return replace(foreseen, documents=documents, problem=redaction.text(foreseen.problem, *contents)[:LONGEST_NOTE])

@@ -36,6 +36,14 @@ _LINEAGE = portable("""
     ORDER BY id LIMIT :limit
 """)
 
+# What failed under these ids, and what they were sent again for.
+_OF_MESSAGES = portable("""
+    SELECT id FROM failed_messages WHERE message_id IN list(:ids)
+    UNION SELECT id FROM failed_messages WHERE sent_message_id <> '' AND sent_message_id IN list(:ids)
+    UNION SELECT failure_id FROM replay_items WHERE message_id <> '' AND message_id IN list(:ids)
+    ORDER BY id LIMIT :limit
+""")
+
 # The retry queue, the longest due first. People's own SQL may have given a time to what is out.
 _DUE = portable("""
     SELECT id, length(data) AS size, retry_at AS due_at FROM failed_messages
@@ -148,6 +156,11 @@ def lineage(origin_id: int) -> Operation[Sequence[int]]:
         return []
     rows = yield Ask(_LINEAGE, {"origin_id": origin_id, "limit": _LONGEST_LINEAGE})
     return [failure_id for (failure_id,) in rows]
+
+
+def of_messages(message_ids: Sequence[str], limit: int) -> Operation[Sequence[int]]:
+    storable = [message_id for message_id in message_ids if "\0" not in message_id]
+    return _ids_of((yield Ask(_OF_MESSAGES, {"ids": storable, "limit": limit})))
 
 
 def due_for_retry(now_ns: int, limit: int) -> Operation[Sequence[FailedMessage]]:

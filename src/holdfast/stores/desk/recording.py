@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.deadletter.failures import Recorded
 from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.stores.desk.groups import count_in_groups, hour_of
+from holdfast.stores.desk.places import note_ended
 from holdfast.stores.desk.rows import all_columns, indexed_value
 from holdfast.stores.desk.statements import Ask, AskMany, Operation, batch, portable
 
@@ -99,9 +100,12 @@ def record(failures: Sequence[FailedMessage]) -> Operation[Sequence[Recorded]]:
     given = [rows[key][1] for key in dict.fromkeys(keys)]
     ids = _by_key((yield AskMany(_INSERT, given)))
     new = [(failure_id, rows[key][0]) for key, failure_id in ids.items()]
-    known = [columns for key, (_, columns) in rows.items() if key not in ids]
+    known = [key for key in rows if key not in ids]
     if known:
-        ids |= _by_key((yield AskMany(_FIND, known)))
+        ids |= _by_key((yield AskMany(_FIND, [rows[key][1] for key in known])))
+        keyed = [ids[key] for key in known if rows[key][0].ordering_key]
+        if keyed:
+            yield from note_ended(keyed)
     yield from _count(new)
     return _recorded(keys, ids, {failure_id for failure_id, _ in new})
 

@@ -66,6 +66,11 @@ _LIST_ITEMS = portable(_SELECT_ITEM + "AND i.position > :after")
 _LIST_ITEMS_OF = portable(_SELECT_ITEM + "AND i.state IN list(:states) AND i.position > :after")
 _IN_ORDER = portable("ORDER BY i.position LIMIT :limit")
 
+_ITEMS_OF = portable("""
+    SELECT i.job_id, i.position, i.failure_id, i.state, i.message_id, i.note, i.sent_at_ns FROM replay_items AS i
+    WHERE i.failure_id IN list(:failure_ids) ORDER BY i.job_id, i.position LIMIT :limit
+""")
+
 # How large the payloads are that items stand for.
 _SIZES = portable("SELECT id, length(data) FROM failed_messages WHERE id IN list(:ids)")
 
@@ -141,6 +146,11 @@ def save_items(items: Sequence[Item], failures: Sequence[FailedMessage], now_ns:
     if items:
         yield AskMany(_SAVE_ITEMS, [_item_values(item) for item in items])
     return (yield from keep(failures, now_ns))
+
+
+def items_of(failure_ids: Sequence[int], limit: int) -> Operation[Sequence[Item]]:
+    rows = yield Ask(_ITEMS_OF, {"failure_ids": list(failure_ids), "limit": limit})
+    return [_item(row) for row in rows]
 
 
 def count_items(job_id: int) -> Operation[Mapping[ItemState, int]]:

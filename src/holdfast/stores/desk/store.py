@@ -10,11 +10,12 @@ from holdfast.clock import Clock, SystemClock
 from holdfast.deadletter.audit import Action, AuditFilter, AuditPage, Entry
 from holdfast.deadletter.failures import Edit, Page, Recorded, Retention
 from holdfast.deadletter.groups import Comment, Group, GroupFilter, GroupPage
+from holdfast.deadletter.held_places import FreedPlace
 from holdfast.deadletter.replay.jobs import Item, ItemPage, ItemState, Job, JobPage, JobState
 from holdfast.deadletter.selection import Selection
 from holdfast.deadletter.statistics import Statistics, Totals
 from holdfast.model.failed_message import FailedMessage, FailureStatus, Revision
-from holdfast.stores.desk import audit, failures, groups, meta, recording, replays, revisions, statistics
+from holdfast.stores.desk import audit, failures, groups, meta, places, recording, replays, revisions, statistics
 from holdfast.stores.desk.statements import Operation
 
 T = TypeVar("T")
@@ -89,6 +90,9 @@ class SqlDeskStore:
     async def lineage(self, origin_id: int) -> Sequence[int]:
         return await self._driver.read(lambda: failures.lineage(origin_id))
 
+    async def of_messages(self, message_ids: Sequence[str], limit: int) -> Sequence[int]:
+        return await self._driver.read(lambda: failures.of_messages(message_ids, limit))
+
     async def due_for_retry(self, now_ns: int, limit: int) -> Sequence[FailedMessage]:
         return await self._driver.read(lambda: failures.due_for_retry(now_ns, limit))
 
@@ -159,6 +163,9 @@ class SqlDeskStore:
         now_ns = self._clock.now_ns()
         return await self._driver.write(lambda: replays.save_items(items, failures, now_ns))
 
+    async def items_of(self, failure_ids: Sequence[int], limit: int) -> Sequence[Item]:
+        return await self._driver.read(lambda: replays.items_of(failure_ids, limit))
+
     async def count_items(self, job_id: int) -> Mapping[ItemState, int]:
         return await self._driver.read(lambda: replays.count_items(job_id))
 
@@ -183,6 +190,15 @@ class SqlDeskStore:
 
     async def lost(self, since_ns: int) -> int:
         return await self._driver.read(lambda: statistics.lost(since_ns))
+
+    # Places in ordering keys.
+
+    async def freed_places(self, limit: int, after_id: int = 0) -> Sequence[FreedPlace]:
+        return await self._driver.read(lambda: places.freed_places(limit, after_id))
+
+    async def forget_places(self, ids: Sequence[int]) -> None:
+        if ids:
+            await self._driver.write(lambda: places.forget(ids))
 
     # Audit.
 

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.backoff import backoff_seconds
-from holdfast.consumer.documents import Mark, Page, Result, Write
-from holdfast.consumer.guard import Judged, MarkRecord, Needed, Path, Stored, judge, needed_for
+from holdfast.consumer.documents import Mark, MarkRecord, Page, Result, Write
+from holdfast.consumer.guard import Judged, Needed, Path, Stored, judge, needed_for
 from holdfast.errors import BadInput, StorageUnavailable
 from holdfast.model.document import Document
 from holdfast.model.strict_json import LARGEST_INTEGER
@@ -112,6 +112,11 @@ class FirestoreDocumentStore:
         found = await self._database.read([self._mark_name(mark) for mark in marks], ["expireAt"]) if marks else {}
         until = self._expiries(marks, found)
         return next((mark for mark in marks if until.get(mark, now_ns) > now_ns), None)
+
+    async def made(self, marks: Sequence[Mark]) -> Mapping[Mark, MarkRecord]:
+        fields = ["messageId", "createdAt", "expireAt"]
+        found = await self._database.read([self._mark_name(mark) for mark in marks], fields) if marks else {}
+        return {mark: _record(found[name]) for mark in marks if (name := self._mark_name(mark)) in found}
 
     async def get(self, collection: str, document_id: str) -> Document | None:
         if not (is_possible_id(collection) and is_possible_id(document_id)):
@@ -309,6 +314,13 @@ def _delete(document: Any) -> Any:
 def _expiry(mark: Any) -> int:
     until_ns = time_of(mark.fields["expireAt"]) if "expireAt" in mark.fields else None
     return NEVER_NS if until_ns is None else until_ns
+
+
+def _record(mark: Any) -> MarkRecord:
+    """Other programs may leave out who made it, or when."""
+    created_ns = time_of(mark.fields["createdAt"]) if "createdAt" in mark.fields else None
+    message_id = mark.fields["messageId"].string_value if "messageId" in mark.fields else ""
+    return MarkRecord(message_id, created_ns or 0, _expiry(mark))
 
 
 def _documents_by_id(collection: str, most: int) -> Any:

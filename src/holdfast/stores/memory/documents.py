@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from holdfast.consumer.documents import Mark, Page, Result, Write
+from holdfast.consumer.documents import Mark, MarkRecord, Page, Result, Write
 from holdfast.consumer.guard import Path, Stored, judge, needed_for
 from holdfast.errors import StorageUnavailable
 from holdfast.model.document import Document
@@ -20,16 +20,17 @@ class MemoryDocumentStore:
     def __init__(self) -> None:
         self.largest_batch = LARGEST_BATCH
         self._collections: dict[str, dict[str, Stored]] = {}
-        self._marks: dict[Mark, int] = {}  # when they expire
+        self._marks: dict[Mark, MarkRecord] = {}
         self._closed = False
 
     async def apply(self, writes: Sequence[Write]) -> Sequence[Result]:
         if self._closed:
             raise StorageUnavailable("the memory store is closed")
         documents = {path: found for path in _paths(writes) if (found := self._stored(path)) is not None}
-        judged = judge(writes, self._marks, documents)
-        for mark, record in judged.marks.items():
-            self._marks[mark] = record.expire_ns
+        needed = needed_for(writes).marks
+        marks = {mark: self._marks[mark].expire_ns for mark in needed if mark in self._marks}
+        judged = judge(writes, marks, documents)
+        self._marks |= judged.marks
         for (collection, document_id), stored in judged.documents.items():
             # A copy: what a caller does to its fields later must not reach the store.
             kept = Stored(copy.deepcopy(stored.fields), stored.order)
@@ -37,7 +38,11 @@ class MemoryDocumentStore:
         return judged.results
 
     async def find_mark(self, marks: Sequence[Mark], now_ns: int) -> Mark | None:
-        return next((mark for mark in marks if self._marks.get(mark, now_ns) > now_ns), None)
+        made = await self.made(marks)
+        return next((mark for mark, record in made.items() if record.expire_ns > now_ns), None)
+
+    async def made(self, marks: Sequence[Mark]) -> Mapping[Mark, MarkRecord]:
+        return {mark: self._marks[mark] for mark in marks if mark in self._marks}
 
     def _stored(self, path: Path) -> Stored | None:
         collection, document_id = path
@@ -58,7 +63,7 @@ class MemoryDocumentStore:
         return sorted(self._collections)
 
     async def forget_expired(self, now_ns: int) -> int:
-        expired = [mark for mark, until in self._marks.items() if until <= now_ns]
+        expired = [mark for mark, record in self._marks.items() if record.expire_ns <= now_ns]
         for mark in expired:
             del self._marks[mark]
         return len(expired)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
+from holdfast.broker.facts import FIRST_SLOT, Fact, Mark, Marked, oldest_minute, slots_of
 from holdfast.broker.log import (
     NO_LIMIT,
+    AddFacts,
     Append,
     Change,
     Contents,
@@ -16,6 +18,7 @@ from holdfast.broker.log import (
     DeleteSubscription,
     DeleteTopic,
     Progress,
+    PutMarks,
     PutRecord,
     PutSubscription,
     PutTopic,
@@ -39,6 +42,9 @@ class MemoryMessageLog:
         self._subscriptions: dict[int, tuple[int, Subscription]] = {}
         self._progress: dict[int, Progress] = {}
         self._records: dict[tuple[str, str], bytes] = {}
+        self._facts: list[Fact] = []
+        self._places: dict[int, list[int]] = {}  # in them, by the messages that they name
+        self._marks: dict[int, dict[int, Mark]] = {}  # by topic or subscription, then by slot
         self._next_key = 1 + random.randrange(FIRST_KEYS)  # the SQLite log says why
 
     async def load(self) -> Contents:
@@ -75,7 +81,7 @@ class MemoryMessageLog:
                     next_sequences[key] = 0
                 case PutSubscription(key) | DeleteSubscription(key):
                     subscriptions[key] = isinstance(change, PutSubscription)
-                case PutRecord() | DeleteRecord():
+                case PutRecord() | DeleteRecord() | AddFacts() | PutMarks():
                     pass
                 case _:
                     assert_never(change)
@@ -93,7 +99,7 @@ class MemoryMessageLog:
                 self._next_sequence.setdefault(key, 1)
                 self._next_key = max(self._next_key, key + 1)
             case DeleteTopic(key):
-                for of_topics in (self._topics, self._messages, self._next_sequence):
+                for of_topics in (self._topics, self._messages, self._next_sequence, self._marks):
                     of_topics.pop(key, None)
             case PutSubscription(key, topic_key, subscription, floor):
                 self._subscriptions[key] = (topic_key, subscription)
@@ -102,14 +108,27 @@ class MemoryMessageLog:
             case DeleteSubscription(key):
                 self._subscriptions.pop(key, None)
                 self._progress.pop(key, None)
+                self._marks.pop(key, None)
             case Reset(key, progress):
                 self._progress[key] = _copy(progress)
             case PutRecord(kind, name, value):
                 self._records[kind, name] = value
             case DeleteRecord(kind, name):
                 self._records.pop((kind, name), None)
+            case AddFacts(facts):
+                self._add_facts(facts)
+            case PutMarks(marks, forget_before_ns):
+                for mark in marks:
+                    if mark.key in self._topics or mark.key in self._subscriptions:
+                        _put_mark(self._marks.setdefault(mark.key, {}), mark, forget_before_ns)
             case _:
                 assert_never(change)
+
+    def _add_facts(self, facts: Sequence[Fact]) -> None:
+        for place, fact in enumerate(facts, len(self._facts)):
+            for number in {fact.message, fact.other} - {0}:
+                self._places.setdefault(number, []).append(place)
+        self._facts += facts
 
     async def read_from(
         self, topic_key: int, first: int, last: int, limit: int, max_bytes: int = NO_LIMIT
@@ -150,6 +169,21 @@ class MemoryMessageLog:
     async def purge(self, limit: int) -> int:
         return 0  # they went with their topics
 
+    async def facts_of(self, numbers: Sequence[int], limit: int) -> Sequence[Fact]:
+        places = sorted({place for number in numbers for place in self._places.get(number, ())})
+        return [self._facts[place] for place in places[:limit]]
+
+    async def marked(self, keys: Sequence[int], sequence: int) -> Mapping[int, Marked]:
+        return {key: _marked(self._marks[key].items(), sequence) for key in keys if self._marks.get(key)}
+
+    async def forget_facts(self, before_ns: int, limit: int) -> int:
+        kept = [fact for fact in self._facts[:limit] if fact.at_ns >= before_ns]
+        gone = len(self._facts[:limit]) - len(kept)
+        if gone:
+            facts, self._facts, self._places = [*kept, *self._facts[limit:]], [], {}
+            self._add_facts(facts)
+        return gone
+
     async def check(self) -> None:
         pass
 
@@ -177,6 +211,28 @@ def _settle(progress: Progress, change: Settle) -> None:
     for sequence in change.failed_gone:
         progress.failed.pop(sequence, None)
     progress.failed.update(change.failed_set)
+
+
+def _put_mark(slots: dict[int, Mark], mark: Mark, forget_before_ns: int) -> None:
+    wanted = slots_of(mark)
+    is_new_minute = wanted[-1] not in slots
+    slots |= dict.fromkeys(wanted, mark)
+    if not is_new_minute:
+        return
+    for slot in [slot for slot in slots if 0 <= slot < oldest_minute(forget_before_ns)]:
+        del slots[slot]
+
+
+def _marked(marks: Iterable[tuple[int, Mark]], sequence: int) -> Marked:
+    after_ns, by_ns, before_first = None, None, False
+    for slot, mark in marks:
+        if slot == FIRST_SLOT:
+            before_first = sequence < mark.below
+        if mark.below > sequence:
+            by_ns = mark.at_ns if by_ns is None else min(by_ns, mark.at_ns)
+        else:
+            after_ns = mark.at_ns if after_ns is None else max(after_ns, mark.at_ns)
+    return Marked(after_ns, by_ns, before_first)
 
 
 def _copy(progress: Progress) -> Progress:

@@ -33,8 +33,8 @@ from typing import Any
 from psycopg import AsyncConnection, AsyncCursor
 
 from holdfast.consumer.changes import Count
-from holdfast.consumer.documents import Mark, Page, Result, Write
-from holdfast.consumer.guard import Judged, MarkRecord, Stored, judge, needed_for
+from holdfast.consumer.documents import Mark, MarkRecord, Page, Result, Write
+from holdfast.consumer.guard import Judged, Stored, judge, needed_for
 from holdfast.consumer.guard import Path as DocumentPath
 from holdfast.errors import BadInput, StorageUnavailable
 from holdfast.model.document import Document, EventOrder
@@ -85,6 +85,13 @@ FOR UPDATE OF found
 # When marks expire.
 FIND_MARKS = """
 SELECT found.collection, found.id, found.expire_at
+FROM jsonb_array_elements(%s::jsonb) AS wanted (path)
+JOIN marks AS found ON found.collection = wanted.path ->> 0 AND found.id = wanted.path ->> 1
+"""
+
+# Who made marks, and when, for people who ask.
+FIND_RECORDS = """
+SELECT found.collection, found.id, found.message_id, found.created_at, found.expire_at
 FROM jsonb_array_elements(%s::jsonb) AS wanted (path)
 JOIN marks AS found ON found.collection = wanted.path ->> 0 AND found.id = wanted.path ->> 1
 """
@@ -189,6 +196,10 @@ class PostgresDocumentStore:
         rows = await self._rows(FIND_MARKS, (wanted,))
         found = {Mark(collection, mark_id): expire_ns for collection, mark_id, expire_ns in rows}
         return next((mark for mark in marks if found.get(mark, now_ns) > now_ns), None)
+
+    async def made(self, marks: Sequence[Mark]) -> Mapping[Mark, MarkRecord]:
+        rows = await self._rows(FIND_RECORDS, (_encoded([mark for mark in marks if _is_storable(*mark)]),))
+        return {Mark(collection, mark_id): MarkRecord(*record) for collection, mark_id, *record in rows}
 
     async def get(self, collection: str, document_id: str) -> Document | None:
         if not _is_storable(collection, document_id):

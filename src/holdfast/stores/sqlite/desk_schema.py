@@ -19,9 +19,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.stores.desk.journey_schema import INDEX_MESSAGES
 from holdfast.stores.desk.rows import indexed_value, is_text
 from holdfast.stores.sqlite.database import Schema
 from holdfast.stores.sqlite.desk_format_1 import CREATE_FORMAT_1, TAKE_OVER_FORMAT_1, old_example, old_fingerprint
+from holdfast.stores.sqlite.desk_places import TO_FORMAT_4
 from holdfast.stores.sqlite.desk_totals import TO_FORMAT_3
 
 _NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000000"
@@ -317,7 +319,7 @@ FUNCTIONS: dict[str, Any] = {
 
 SCHEMA = Schema(
     application_id=0x48464403,
-    migrations=[CREATE_FORMAT_1, _TO_FORMAT_2, TO_FORMAT_3],
+    migrations=[CREATE_FORMAT_1, _TO_FORMAT_2, TO_FORMAT_3, TO_FORMAT_4, INDEX_MESSAGES],
     cache_kibibytes=64 * 1024,
     readers=4,  # a search through all payloads takes seconds, and retries must not wait for it
     functions=FUNCTIONS,

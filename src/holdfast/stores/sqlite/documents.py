@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.consumer.documents import Mark, Page, Result, Write
+from holdfast.consumer.documents import Mark, MarkRecord, Page, Result, Write
 from holdfast.consumer.guard import Path as DocumentPath
 from holdfast.consumer.guard import Stored, judge, needed_for
 from holdfast.errors import StorageUnavailable
@@ -63,6 +63,12 @@ SCHEMA = Schema(application_id=0x48464402, migrations=(FIRST_MIGRATION, SECOND_M
 FIND_MARKS = """
 WITH wanted (c, i) AS (VALUES {rows})
 SELECT collection, id, expire_at FROM wanted CROSS JOIN marks ON collection = c AND id = i
+"""
+
+# Who made marks, and when, for people who ask.
+FIND_RECORDS = """
+WITH wanted (c, i) AS (VALUES {rows})
+SELECT collection, id, message_id, created_at, expire_at FROM wanted CROSS JOIN marks ON collection = c AND id = i
 """
 
 # The order of the event that wrote a document last.
@@ -143,6 +149,10 @@ class SqliteDocumentStore:
     async def find_mark(self, marks: Sequence[Mark], now_ns: int) -> Mark | None:
         found = await self._reader.read(lambda connection: _marks(connection, marks))
         return next((mark for mark in marks if found.get(mark, now_ns) > now_ns), None)
+
+    async def made(self, marks: Sequence[Mark]) -> Mapping[Mark, MarkRecord]:
+        found = await self._reader.read(lambda connection: _execute_rows(connection, FIND_RECORDS, list(marks)))
+        return {Mark(collection, mark_id): MarkRecord(*record) for collection, mark_id, *record in found}
 
     async def get(self, collection: str, document_id: str) -> Document | None:
         row = await self._reader.read(

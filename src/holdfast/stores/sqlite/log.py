@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self, assert_never
 
+from holdfast.broker.facts import Fact, Marked
 from holdfast.broker.log import (
     NO_LIMIT,
+    AddFacts,
     Append,
     Change,
     Contents,
@@ -19,6 +21,7 @@ from holdfast.broker.log import (
     DeleteTopic,
     FailedAttempts,
     Progress,
+    PutMarks,
     PutRecord,
     PutSubscription,
     PutTopic,
@@ -31,6 +34,7 @@ from holdfast.broker.log import (
 from holdfast.broker.topics import SEQUENCE_BITS, message_number
 from holdfast.errors import StorageUnavailable
 from holdfast.model.resources import Subscription, Topic
+from holdfast.stores.sqlite import facts
 from holdfast.stores.sqlite.blocks import decode_block, encode_block
 from holdfast.stores.sqlite.database import Database, Schema
 
@@ -64,7 +68,7 @@ _TABLES = """
     CREATE TABLE records (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (kind, name))
 """
 
-SCHEMA = Schema(application_id=0x48464401, migrations=[_TABLES], page_bytes=16384)
+SCHEMA = Schema(application_id=0x48464401, migrations=[_TABLES, facts.TABLES], page_bytes=16384)
 
 # The hot two: published messages, and how far a subscription has come.
 INSERT_BLOCK = "INSERT INTO messages (first, last, count, publish_time_ns, block) VALUES (?, ?, ?, ?, ?)"
@@ -151,6 +155,15 @@ class SqliteMessageLog:
     async def purge(self, limit: int) -> int:
         return await self._database.submit(lambda connection: _purge(connection, limit))
 
+    async def facts_of(self, numbers: Sequence[int], limit: int) -> Sequence[Fact]:
+        return await self._database.read(lambda connection: facts.facts_of(connection, numbers, limit))
+
+    async def marked(self, keys: Sequence[int], sequence: int) -> Mapping[int, Marked]:
+        return await self._database.read(lambda connection: facts.marked(connection, keys, sequence))
+
+    async def forget_facts(self, before_ns: int, limit: int) -> int:
+        return await self._database.submit(lambda connection: facts.forget(connection, before_ns, limit))
+
     async def check(self) -> None:
         await self._database.check_writing()
 
@@ -173,14 +186,15 @@ def _apply(connection: sqlite3.Connection, change: Change) -> None:
             connection.execute(PUT_TOPIC, (key, json.dumps(topic.to_json())))
             connection.execute(RAISE_NEXT_KEY, (key + 1,))
         case DeleteTopic(key):
-            connection.execute(DELETE_TOPIC, (key,))
+            for statement in (DELETE_TOPIC, facts.DELETE_MARKS):
+                connection.execute(statement, (key,))
             if _delete_messages(connection, key, _SEQUENCE_MASK + 1, DROPPED_AT_ONCE) == DROPPED_AT_ONCE:
                 connection.execute(DROP_LATER, (key,))
         case PutSubscription(key, topic_key, subscription, floor):
             connection.execute(PUT_SUBSCRIPTION, (key, topic_key, json.dumps(subscription.to_json()), floor))
             connection.execute(RAISE_NEXT_KEY, (key + 1,))
         case DeleteSubscription(key):
-            for statement in (DELETE_SUBSCRIPTION, DELETE_ACKED, DELETE_FAILED):
+            for statement in (DELETE_SUBSCRIPTION, DELETE_ACKED, DELETE_FAILED, facts.DELETE_MARKS):
                 connection.execute(statement, (key,))
         case Reset(key, progress):
             for statement in (DELETE_ACKED, DELETE_FAILED):
@@ -190,6 +204,10 @@ def _apply(connection: sqlite3.Connection, change: Change) -> None:
             connection.execute(PUT_RECORD, (kind, name, value))
         case DeleteRecord(kind, name):
             connection.execute(DELETE_RECORD, (kind, name))
+        case AddFacts(added):
+            facts.add(connection, added)
+        case PutMarks(marks, forget_before_ns):
+            facts.put_marks(connection, marks, forget_before_ns)
         case _:
             assert_never(change)
 

@@ -382,6 +382,25 @@ class DocumentStoreContract:
         assert isinstance(await one(store, a_write("x", keys=("new",), document_id="c")), Duplicate)
         assert await store.get("things", "a") is not None
 
+    async def test_a_mark_tells_who_made_it_and_when(self, store: DocumentStore) -> None:
+        await one(store, a_write("m1", keys=("one", "größe/2"), now=NOW))
+        await one(store, a_write("m2", keys=("one", "three"), now=NOW + 1000))  # a duplicate, which makes none
+        await one(store, a_write("m3", keys=("four",), now=NOW + 2000, event_time=1))  # a stale one
+        wanted = [Mark(MARKS, name) for name in ("one", "größe/2", "three", "four")]
+        made = await store.made([*wanted, Mark("elsewhere", "one")])
+        assert {mark.id: (record.message_id, record.created_ns) for mark, record in made.items()} == {
+            "one": ("m1", NOW),
+            "größe/2": ("m1", NOW),
+            "four": ("m3", NOW + 2000),
+        }
+        assert dict(await store.made([])) == {}
+
+    async def test_a_mark_that_was_forgotten_tells_nothing(self, store: DocumentStore) -> None:
+        await one(store, a_write("m1", keys=("one",)))
+        assert list(await store.made([Mark(MARKS, "one")])) == [Mark(MARKS, "one")]
+        await store.forget_expired(NOW + WEEK)
+        assert dict(await store.made([Mark(MARKS, "one")])) == {}
+
     async def test_many_marks_are_all_forgotten(self, store: DocumentStore) -> None:
         for first in range(0, 1200, 100):
             await one(store, a_write(f"m{first}", keys=tuple(f"k{n}" for n in range(first, first + 100))))

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holdfast.broker.facts import ATTEMPTS_KEPT, Fact, Mark, Marked, What, is_kept
 from holdfast.broker.log import (
+    AddFacts,
     Append,
     Change,
     DeleteRecord,
@@ -20,6 +22,7 @@ from holdfast.broker.log import (
     FailedAttempts,
     MessageLog,
     Progress,
+    PutMarks,
     PutRecord,
     PutSubscription,
     PutTopic,
@@ -29,6 +32,7 @@ from holdfast.broker.log import (
     StoredSubscription,
     StoredTopic,
 )
+from holdfast.clock import NANOSECONDS
 from holdfast.errors import StorageUnavailable
 from holdfast.model.resources import DeadLetterPolicy, PushConfig, RetryPolicy, Subscription, Topic
 from holdfast.testing.contracts.log_model import END, Everything, Reopen, compare_with_model, everything_in
@@ -387,6 +391,8 @@ class MessageLogContract:
             Reset: Reset(subscription, Progress(2, {3: 4}, {2: FailedAttempts(1, NOW)})),
             PutRecord: PutRecord("schema", "new", b"1"),
             DeleteRecord: DeleteRecord("schema", "old"),
+            AddFacts: AddFacts([Fact(1, NOW, What.FAILED, subscription, 1)]),
+            PutMarks: PutMarks([Mark(topic, NOW, 3)], 0),
         }
         before = await everything_in(log, [idle])
         with pytest.raises(StorageUnavailable):
@@ -444,6 +450,87 @@ class MessageLogContract:
         assert failed == [1]
         assert isinstance(outcomes[sequences.index(1)], StorageUnavailable)
         assert list(await log.read_from(topic, 1, END, 100)) == messages(*range(1, 60))
+
+    # What is kept of the past.
+
+    async def test_facts_are_found_by_every_message_that_they_name(self, log: MessageLog) -> None:
+        failed = Fact(5, NOW, What.FAILED, 3, 1, "503", "TRANSIENT_ERROR", "größe 💙")
+        given_up = Fact(5, NOW + 1, What.DEAD_LETTERED, 3, 2, other=9)
+        another = Fact(6, NOW + 2, What.FAILED, 3, 1)
+        await log.commit([AddFacts([failed]), AddFacts([given_up, another])])
+        assert list(await log.facts_of([5], 10)) == [failed, given_up]
+        assert list(await log.facts_of([9], 10)) == [given_up]
+        assert list(await log.facts_of([9, 6, 5], 10)) == [failed, given_up, another]
+        assert list(await log.facts_of([9, 6, 5], 2)) == [failed, given_up]
+        assert list(await log.facts_of([0, 7, 2**62], 10)) == []
+        assert isinstance((await log.facts_of([5], 1))[0].what, What)
+
+    async def test_facts_are_forgotten_by_age_and_the_oldest_first(self, log: MessageLog) -> None:
+        facts = [Fact(5, NOW + second, What.FAILED, 3, second) for second in range(4)]
+        await log.commit([AddFacts(facts)])
+        assert await log.forget_facts(NOW, 10) == 0
+        assert await log.forget_facts(NOW + 3, 2) == 2
+        assert list(await log.facts_of([5], 10)) == facts[2:]
+        assert await log.forget_facts(NOW + 3, 2) == 1
+        await log.commit([AddFacts(facts[:1])])
+        assert list(await log.facts_of([5], 10)) == [facts[3], facts[0]]
+
+    async def test_facts_outlive_their_topic(self, log: MessageLog) -> None:
+        topic = await with_topic(log, 1)
+        fact = Fact(5, NOW, What.FAILED, topic, 1)
+        await log.commit([AddFacts([fact])])
+        await log.commit([DeleteTopic(topic)])
+        assert list(await log.facts_of([5], 10)) == [fact]
+
+    async def test_marks_tell_between_which_times_a_sequence_was_passed(self, log: MessageLog) -> None:
+        topic, idle = await with_topic(log), await with_topic(log)
+        for second, below in enumerate([1, 4, 4, 9]):
+            await log.commit([PutMarks([Mark(topic, NOW + second * NANOSECONDS, below)], 0)])
+        assert dict(await log.marked([topic, idle], 4)) == {
+            topic: Marked(NOW + 2 * NANOSECONDS, NOW + 3 * NANOSECONDS, False)
+        }
+        assert (await log.marked([topic], 3))[topic] == Marked(NOW, NOW + NANOSECONDS, False)
+        assert (await log.marked([topic], 0))[topic] == Marked(None, NOW, False)
+        assert (await log.marked([topic], 9))[topic] == Marked(NOW + 3 * NANOSECONDS, None, False)
+
+    async def test_what_lies_below_the_first_mark_was_never_owed(self, log: MessageLog) -> None:
+        subscription = await with_subscription(log, 5)
+        await log.commit([PutMarks([Mark(subscription, NOW, 5, is_first=True), Mark(subscription, NOW, 5)], 0)])
+        assert (await log.marked([subscription], 4))[subscription] == Marked(None, NOW, True)
+        assert (await log.marked([subscription], 5))[subscription] == Marked(NOW, None, False)
+
+    async def test_marks_are_bounded_however_long_a_topic_is_busy(self, log: MessageLog) -> None:
+        """After an hour the minute is known, and after `forget_before_ns` nothing."""
+        topic = await with_topic(log)
+        hours = 3
+        for second in range(0, hours * 3600, 20):
+            at_ns = NOW + second * NANOSECONDS
+            await log.commit([PutMarks([Mark(topic, at_ns, second + 1)], at_ns - 2 * 3600 * NANOSECONDS)])
+        last = hours * 3600 - 20
+
+        async def known_to(second: int) -> float:
+            marked = (await log.marked([topic], second))[topic]
+            assert marked.after_ns is not None
+            assert marked.by_ns is not None
+            assert marked.after_ns < NOW + second * NANOSECONDS <= marked.by_ns
+            return (marked.by_ns - marked.after_ns) / NANOSECONDS
+
+        assert await known_to(last - 60) == 20
+        assert await known_to(last - 5000) == 60
+        assert (await log.marked([topic], 10))[topic].after_ns is None
+
+    async def test_marks_go_with_what_they_are_of(self, log: MessageLog) -> None:
+        subscription = await with_subscription(log)
+        await log.commit([PutMarks([Mark(subscription, NOW, 1), Mark(subscription + 99, NOW, 1)], 0)])
+        assert list(await log.marked([subscription, subscription + 99], 0)) == [subscription]
+        await log.commit([DeleteSubscription(subscription)])
+        await log.commit([PutMarks([Mark(subscription, NOW, 1)], 0)])
+        assert dict(await log.marked([subscription], 0)) == {}
+
+    def test_a_message_that_fails_for_ever_is_kept_in_few_facts(self) -> None:
+        kept = [attempt for attempt in range(1, 1_000_000) if is_kept(attempt)]
+        assert kept[:ATTEMPTS_KEPT] == list(range(1, ATTEMPTS_KEPT + 1))
+        assert len(kept) < ATTEMPTS_KEPT + 20
 
     # All of it together.
 

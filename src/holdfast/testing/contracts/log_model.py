@@ -11,7 +11,9 @@ from typing import TypeVar, assert_never
 import pytest
 from hypothesis import strategies as st
 
+from holdfast.broker.facts import FIRST_SLOT, Fact, Mark, Marked, What, oldest_minute, slots_of
 from holdfast.broker.log import (
+    AddFacts,
     Append,
     Change,
     DeleteRecord,
@@ -20,6 +22,7 @@ from holdfast.broker.log import (
     FailedAttempts,
     MessageLog,
     Progress,
+    PutMarks,
     PutRecord,
     PutSubscription,
     PutTopic,
@@ -27,14 +30,21 @@ from holdfast.broker.log import (
     Settle,
     StoredMessage,
 )
+from holdfast.clock import NANOSECONDS
 from holdfast.errors import StorageUnavailable
 from holdfast.model.resources import Subscription, Topic
+
+NOON = 1_700_000_000 // 60 * 60 * NANOSECONDS
 
 Reopen = Callable[[], Awaitable[MessageLog]]
 Row = TypeVar("Row")
 
 # Above every sequence: as a bound it means "to the end".
 END = 2**62
+
+# Messages that random facts are about, and sequences that marks are asked about.
+NUMBERS = range(1, 20)
+ASKED = (0, 7, 20, 39)
 
 
 @dataclass
@@ -48,11 +58,19 @@ class Everything:
     subscriptions: dict[int, tuple[int, Subscription]] = field(default_factory=dict)
     progress: dict[int, Progress] = field(default_factory=dict)
     records: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    facts: list[Fact] = field(default_factory=list)
+    marked: dict[tuple[int, int], Marked] = field(default_factory=dict)  # by key, and by each sequence in ASKED
+    marks: dict[int, dict[int, Mark]] = field(default_factory=dict, compare=False)  # what the model makes that of
 
     def changed_by(self, changes: Iterable[Change]) -> Everything:
         changed = copy.deepcopy(self)
         for change in changes:
             changed._apply(change)
+        existing = {*changed.topics, *changed.subscriptions}
+        changed.marks = {key: slots for key, slots in changed.marks.items() if key in existing and slots}
+        changed.marked = {
+            (key, sequence): _marked(slots, sequence) for key, slots in changed.marks.items() for sequence in ASKED
+        }
         return changed
 
     def _apply(self, change: Change) -> None:
@@ -84,8 +102,23 @@ class Everything:
                 self.records[kind, name] = value
             case DeleteRecord(kind, name):
                 self.records.pop((kind, name), None)
+            case AddFacts(facts):
+                self.facts = [*self.facts, *facts]
+            case PutMarks(marks, forget_before_ns):
+                for mark in marks:
+                    if mark.key in self.topics or mark.key in self.subscriptions:
+                        slots = self.marks.get(mark.key, {}) | dict.fromkeys(slots_of(mark), mark)
+                        oldest = oldest_minute(forget_before_ns)
+                        self.marks[mark.key] = {slot: one for slot, one in slots.items() if slot < 0 or slot >= oldest}
             case _:
                 assert_never(change)
+
+
+def _marked(slots: Mapping[int, Mark], sequence: int) -> Marked:
+    passed = [mark.at_ns for mark in slots.values() if mark.below > sequence]
+    before = [mark.at_ns for mark in slots.values() if mark.below <= sequence]
+    first = slots.get(FIRST_SLOT)
+    return Marked(max(before, default=None), min(passed, default=None), first is not None and first.below > sequence)
 
 
 def _laid_over(rows: Mapping[int, Row], gone: Sequence[int], put: Mapping[int, Row]) -> dict[int, Row]:
@@ -104,6 +137,10 @@ async def everything_in(log: MessageLog, topics: Iterable[int]) -> Everything:
     for key in {*topics, *found.topics}:
         if messages := await log.read_from(key, 0, END, END):
             found.messages[key] = list(messages)
+    found.facts = list(await log.facts_of(NUMBERS, 10_000))
+    keys = [*found.topics, *found.subscriptions]
+    for sequence in ASKED:
+        found.marked |= {(key, sequence): marked for key, marked in (await log.marked(keys, sequence)).items()}
     return found
 
 
@@ -118,6 +155,23 @@ _failed_attempts = st.builds(FailedAttempts, st.integers(0, 2**31), st.integers(
 _ranges = st.dictionaries(_sequences, _sequences, max_size=4)
 _failures = st.dictionaries(_sequences, _failed_attempts, max_size=4)
 _kinds = st.sampled_from(["", "a", "b", "ü"])
+_numbers = st.sampled_from(NUMBERS)
+_facts = st.builds(
+    Fact,
+    _numbers,
+    st.integers(0, 2**62),
+    st.sampled_from(What),
+    st.integers(1, 9),
+    st.integers(0, 2**31),
+    _names,
+    _names,
+    _names,
+    st.sampled_from([0, *NUMBERS]),
+)
+# Seconds and minutes that are the same, and some that are an hour apart.
+_times = st.builds(
+    lambda hour, second: NOON + (hour * 3600 + second) * NANOSECONDS, st.integers(0, 2), st.integers(0, 90)
+)
 
 
 def changes_to(model: Everything) -> st.SearchStrategy[Change]:
@@ -125,7 +179,11 @@ def changes_to(model: Everything) -> st.SearchStrategy[Change]:
         st.builds(PutTopic, st.just(model.next_key), _topics),
         st.builds(PutRecord, _kinds, _kinds, st.binary(max_size=20)),
         st.builds(DeleteRecord, _kinds, _kinds),
+        st.builds(AddFacts, st.lists(_facts, max_size=3)),
     ]
+    keys = sorted({*model.topics, *model.subscriptions, model.next_key})  # the last is not there
+    marks = st.builds(Mark, st.sampled_from(keys), _times, _sequences, st.booleans())
+    choices.append(st.builds(PutMarks, st.lists(marks, max_size=3), _times))
     if model.topics:
         choices += _changes_to_topics(model, st.sampled_from(sorted(model.topics)))
     if model.subscriptions:
@@ -191,7 +249,7 @@ def _some_of(keys: set[int]) -> st.SearchStrategy[list[int]]:
 
 async def compare_with_model(log: MessageLog, data: st.DataObject, reopen: Reopen | None) -> None:
     first_key, model = await _emptied(log)
-    steps = [_commit, _commit, _commit_together, _commit_the_impossible, _trim, _look_since]
+    steps = [_commit, _commit, _commit_together, _commit_the_impossible, _trim, _look_since, _forget]
     for step in data.draw(st.lists(st.sampled_from([*steps, None] if reopen else steps), min_size=1, max_size=8)):
         if step is not None:
             model = await step(log, model, data)
@@ -205,6 +263,7 @@ async def _emptied(log: MessageLog) -> tuple[int, Everything]:
     await log.commit([DeleteSubscription(stored.key) for stored in contents.subscriptions])
     await log.commit([DeleteTopic(stored.key) for stored in contents.topics])
     await log.commit([DeleteRecord(kind, name) for kind, name in contents.records])
+    await log.forget_facts(END, END)
     return contents.next_key, Everything(contents.next_key)
 
 
@@ -261,4 +320,12 @@ async def _look_since(log: MessageLog, model: Everything, data: st.DataObject) -
     for key, end in model.next_sequences.items():
         since = [message.sequence for message in model.messages.get(key, []) if message.publish_time_ns >= time_ns]
         assert await log.first_since(key, time_ns) == min(since, default=end)
+    return model
+
+
+async def _forget(log: MessageLog, model: Everything, data: st.DataObject) -> Everything:
+    before_ns, limit = data.draw(st.integers(0, 2**62)), data.draw(st.integers(0, 5))
+    gone = [fact for fact in model.facts[:limit] if fact.at_ns < before_ns]
+    assert await log.forget_facts(before_ns, limit) == len(gone)
+    model.facts = [fact for fact in model.facts[:limit] if fact.at_ns >= before_ns] + model.facts[limit:]
     return model

@@ -15,7 +15,7 @@ import pytest
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.outlet import Outlet
 from holdfast.errors import HoldfastError, NotFound
-from holdfast.model.fate import Fate
+from holdfast.model.fate import Fate, Release
 from holdfast.model.message import Delivery, Message
 from holdfast.model.names import replay_subscription
 from holdfast.model.replay_attributes import REPLAY_ID
@@ -160,7 +160,7 @@ class OutletContract:
 
     async def test_what_is_not_held_cannot_be_released(self, outlet: OutletTransport, ready: Names) -> None:
         (message_id,) = await outlet.publish_to(ready.subscription.name, [Message(b"x")])
-        assert await outlet.release(ready.subscription.name, message_id) is False
+        assert await outlet.release(ready.subscription.name, message_id) is Release.NOT_HELD
 
 
 class OnceOutletContract(OutletContract):

@@ -1,10 +1,10 @@
-"""What changes failed messages by hand: edits, patches, holds, erasure, export and import, and replay by hand."""
+"""What changes failed messages by hand: edits, patches, holds, erasure, export and import."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.api.http import bulk, edits, exchange, ingest
+from holdfast.api.http import bulk, edits, exchange
 from holdfast.api.http.describing import ApiRoute
 from holdfast.clock import Clock
 from holdfast.deadletter.browsing import Browsing
@@ -13,13 +13,9 @@ from holdfast.deadletter.edits.checks import ContentCheck
 from holdfast.deadletter.edits.editing import Editing
 from holdfast.deadletter.exchange.service import Exchange
 from holdfast.deadletter.keeping import Keeping
-from holdfast.deadletter.manual_replay import ManualReplay
-from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.redaction import redaction_from
-from holdfast.deadletter.sending import Sending
 from holdfast.deadletter.sight import Sight
 from holdfast.deadletter.store import DeskStore
-from holdfast.ingest.manual import ManualIngest, Schemas
 from holdfast.settings import Settings
 
 
@@ -37,18 +33,3 @@ def mending_routes(
         *bulk.routes(browsing, BulkEditing(store, clock, editing), Keeping(store, clock), sight),
         *exchange.routes(browsing, Exchange(store, clock), sight),
     ]
-
-
-async def ingest_routes(
-    store: DeskStore, clock: Clock, settings: Settings, outlet: Outlet, schemas: Schemas
-) -> list[ApiRoute]:
-    replay = ManualReplay(
-        store,
-        clock,
-        Editing(store, clock),
-        await Sending.of(store),
-        outlet,
-        sight_of(store, clock, settings),
-        settings.desk.max_generation,
-    )
-    return ingest.routes(ManualIngest(outlet, schemas, replay, settings.general.project))

@@ -17,7 +17,6 @@ from holdfast.deadletter.edits.checks import ContentCheck
 from holdfast.deadletter.edits.route_check import RouteCheck
 from holdfast.deadletter.edits.schema_check import SchemaCheck
 from holdfast.deadletter.grouping import Grouping
-from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.reporting import Processing, Reporting
 from holdfast.deadletter.store import DeskStore
 from holdfast.ingest.manual import Schemas
@@ -25,9 +24,10 @@ from holdfast.metrics.registry import MetricsRegistry
 from holdfast.model.outcome import Applied, Duplicate, Stale
 from holdfast.settings import Settings
 from holdfast.topology.default import topics_by_subscription
-from holdfast.wiring.desk.mending import ingest_routes, mending_routes, sight_of
+from holdfast.wiring.desk.ingest import ingest_routes
+from holdfast.wiring.desk.mending import mending_routes, sight_of
 from holdfast.wiring.desk.replays import replaying
-from holdfast.wiring.desk.work import make_clean_up
+from holdfast.wiring.desk.work import DeskPart, make_clean_up
 from holdfast.wiring.stores import read_failures
 
 
@@ -41,8 +41,7 @@ class ConsumerBeside:
 
 @asynccontextmanager
 async def serving_desk(
-    store: DeskStore,
-    outlet: Outlet,
+    desk: DeskPart,
     schemas: Schemas,
     clock: Clock,
     settings: Settings,
@@ -50,14 +49,15 @@ async def serving_desk(
     beside: ConsumerBeside | None = None,
 ) -> AsyncIterator[list[ApiRoute]]:
     """All that people can ask of a desk. Replays that were under way go on."""
+    store = desk.store
     checks: list[ContentCheck] = [SchemaCheck(schemas)]
     if beside:
         checks.append(RouteCheck(Rehearsal(beside.app, settings.consumer, topics_by_subscription(settings))))
-    async with replaying(store, outlet, clock, settings, metrics, beside.app if beside else None) as replays:
+    async with replaying(store, desk.outlet, clock, settings, metrics, beside.app if beside else None) as replays:
         yield [
             *looking_routes(store, clock, settings, beside.processing if beside else None),
             *mending_routes(store, clock, settings, checks),
-            *await ingest_routes(store, clock, settings, outlet, schemas),
+            *ingest_routes(desk, clock, settings, schemas),
             *retention.routes(make_clean_up(settings, clock, store).clean_up_now),
             *replays,
         ]

@@ -12,9 +12,11 @@ from typing import Protocol
 from holdfast.clock import Clock
 from holdfast.consumer.transport import Transport
 from holdfast.deadletter.collector import Collector
+from holdfast.deadletter.held_places import HeldPlaces
 from holdfast.deadletter.intake import Intake
 from holdfast.deadletter.outlet import Outlet
 from holdfast.deadletter.pace import Pace
+from holdfast.deadletter.resubmission import Resubmission
 from holdfast.deadletter.retention import CleanUp, Keep
 from holdfast.deadletter.retries import RetryScheduler
 from holdfast.deadletter.retry_ends import RetryEnds
@@ -23,6 +25,7 @@ from holdfast.deadletter.sending import Sending
 from holdfast.deadletter.sources import Sources
 from holdfast.deadletter.store import DeskStore
 from holdfast.deadletter.traced import TracedIntake, TracedOutlet
+from holdfast.ingest.validation import Validation
 from holdfast.model.message import Message
 from holdfast.model.names import DESK_SUFFIX, subscription_path
 from holdfast.settings import Settings
@@ -41,13 +44,16 @@ class DeskTransport(Transport, Outlet, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeskPart:
-    """`intake` is also for who captures failures in this process. Nothing runs yet."""
+    """`outlet` is for what people send again, `intake` also for who captures failures in this process, `validation`
+    for what comes in, and comes in again. Nothing runs yet."""
 
     store: DeskStore
     transport: DeskTransport
+    outlet: Outlet
     sending: Sending
     intake: Intake
     retries: RetryScheduler
+    validation: Validation
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:
@@ -73,14 +79,18 @@ async def make_desk(
     policy: RetryPolicy,
     store: DeskStore,
     transport: DeskTransport,
+    validation: Validation,
     traces: Traces | None = None,
 ) -> DeskPart:
     sending = await Sending.of(store)
     ends = RetryEnds(store, transport, policy, clock, settings.desk.retry_settle_seconds)
     outlet = traced_outlet(transport, traces, spans.RETRY)
-    retries = RetryScheduler(store, outlet, sending, ends, clock, Pace(settings.desk.retry_per_second))
+    resubmission = Resubmission(outlet, sending, policy, clock, validation)
+    retries = RetryScheduler(store, outlet, sending, ends, resubmission, clock, Pace(settings.desk.retry_per_second))
     intake = _intake_type(traces)(store, sending, policy, clock, retries.wake)
-    return DeskPart(store, transport, sending, intake, retries)
+    return DeskPart(
+        store, transport, traced_outlet(transport, traces, spans.REPLAY), sending, intake, retries, validation
+    )
 
 
 def make_clean_up(settings: Settings, clock: Clock, store: DeskStore) -> CleanUp:
@@ -96,7 +106,8 @@ async def working(
     """At the end nothing more is taken in or sent; what was received and what is being sent is finished."""
     sources = _sources(settings, part.transport, topology, may_create=may_create)
     collector = Collector(part.transport, part.intake, clock, sources)
-    async with background(make_clean_up(settings, clock, part.store).run()):
+    places = HeldPlaces(part.store, part.transport, clock)
+    async with background(make_clean_up(settings, clock, part.store).run()), background(places.run()):
         running = [asyncio.create_task(collector.run()), asyncio.create_task(part.retries.run())]
         try:
             yield

@@ -1,0 +1,140 @@
+"""A PostgreSQL server of the lab's own, where this machine has one installed: made in a temporary directory, reached
+over TCP so that a proxy can stand in between."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 60.0
+LOOK_EVERY_SECONDS = 0.1
+
+ADMIN = "postgres"
+
+
+def why_not() -> str:
+    """Why PostgreSQL cannot take part here; empty when it can."""
+    if find_binaries() is None:
+        return "needs PostgreSQL: no postgres on the PATH nor in /usr/lib/postgresql"
+    if importlib.util.find_spec("psycopg") is None or importlib.util.find_spec("psycopg_pool") is None:
+        return "needs pip install 'holdfast[postgres]'"
+    if os.geteuid() == 0 and _somebody() is None:
+        return "needs a user that PostgreSQL can run as: postgres or nobody"
+    return ""
+
+
+def find_binaries() -> Path | None:
+    """Debian keeps them off the PATH, one directory for each version."""
+    if found := shutil.which("postgres"):
+        return Path(found).resolve().parent
+    versions = Path("/usr/lib/postgresql").glob("*/bin/postgres")
+    return max((path.parent for path in versions), key=lambda path: float(path.parent.name), default=None)
+
+
+class Postgres:
+    """Commits are durable, as by default."""
+
+    def __init__(self, directory: Path, port: int) -> None:
+        """The directory must be one that another user may enter."""
+        binaries = find_binaries()
+        assert binaries
+        self._binaries = binaries
+        self._data = directory / "data"
+        self._directory = directory
+        self._log = directory / "log"
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def url(self, port: int) -> str:
+        return f"postgresql://{ADMIN}@127.0.0.1:{port}/{ADMIN}"
+
+    async def make(self) -> None:
+        if os.geteuid() == 0:
+            somebody = _somebody()
+            assert somebody
+            os.chown(self._directory, somebody.pw_uid, somebody.pw_gid)
+        command: list[str | Path] = [
+            self._binaries / "initdb",
+            "-D",
+            self._data,
+            "-U",
+            ADMIN,
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
+        with self._log.open("ab") as log:
+            await asyncio.to_thread(
+                lambda: subprocess.run(command, stdout=log, stderr=log, check=True, **_as_somebody())  # noqa: S603
+            )
+
+    async def start(self) -> None:
+        """After a kill it refuses for as long as processes of its last life are about: then it is started again."""
+        async with asyncio.timeout(START_SECONDS):
+            while not await self._starts():  # noqa: ASYNC110 - nobody tells when they are gone
+                await asyncio.sleep(LOOK_EVERY_SECONDS)
+
+    async def end(self, number: signal.Signals) -> None:
+        """SIGINT ends connections and saves everything; SIGQUIT saves nothing; SIGKILL is SIGKILL."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+            await asyncio.to_thread(self._process.wait)
+
+    async def _starts(self) -> bool:
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self._port),
+            "unix_socket_directories": str(self._directory),
+            "lc_messages": "C",
+            "shared_buffers": "32MB",
+        }
+        words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - it forks, and nothing here waits for it
+                [self._binaries / "postgres", "-D", self._data, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                **_as_somebody(),
+            )
+        while self._process.poll() is None:
+            if await self._answers():
+                return True
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+        return False
+
+    async def _answers(self) -> bool:
+        import psycopg  # noqa: PLC0415 - an extra
+
+        try:
+            await asyncio.to_thread(lambda: psycopg.connect(self.url(self._port), connect_timeout=2).close())
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
+def _somebody() -> pwd.struct_passwd | None:
+    """PostgreSQL refuses to run as root. Its package makes a user for it."""
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return None
+
+
+def _as_somebody() -> dict[str, Any]:
+    elsewhere: dict[str, Any] = {"cwd": "/", "start_new_session": True}
+    somebody = _somebody()
+    if os.geteuid() != 0 or somebody is None:
+        return elsewhere
+    return {**elsewhere, "user": somebody.pw_uid, "group": somebody.pw_gid, "extra_groups": []}
