@@ -90,6 +90,13 @@ SHARED = [
     ("FIRESTORE_RETRY_INITIAL_BACKOFF_S", "0.5", "consumer", "retry_initial_backoff_seconds", 0.5),
     ("FIRESTORE_RETRY_MAX_BACKOFF_S", "2", "consumer", "retry_max_backoff_seconds", 2.0),
     ("FIRESTORE_RETRY_MAX_TOTAL_S", "4", "consumer", "retry_max_total_seconds", 4.0),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318", "traces", "endpoint", "http://collector:4318"),
+    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector/x", "traces", "full_endpoint", "http://collector/x"),
+    ("OTEL_EXPORTER_OTLP_HEADERS", "x-token=one", "traces", "headers", "x-token=one"),
+    ("OTEL_SERVICE_NAME", "shop", "traces", "service_name", "shop"),
+    ("OTEL_TRACES_SAMPLER", "always_on", "traces", "sampler", "always_on"),
+    ("OTEL_TRACES_SAMPLER_ARG", "0.25", "traces", "sample_ratio", 0.25),
+    ("OTEL_BSP_MAX_QUEUE_SIZE", "500", "traces", "queue_size", 500),
 ]
 
 
@@ -370,3 +377,17 @@ def test_a_file_that_is_not_toml(content: bytes, part: str) -> None:
     assert (error.key, error.value) == ("--config", "holdfast.toml")
     assert "is not valid TOML" in error.allowed
     assert part in error.allowed
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({}, ""),
+        ({"endpoint": "http://collector:4318/"}, "http://collector:4318/v1/traces"),
+        ({"endpoint": "http://a", "full_endpoint": "http://b/spans"}, "http://b/spans"),
+        ({"full_endpoint": "http://b/spans", "enabled": "off"}, ""),
+    ],
+)
+def test_where_spans_go(given: dict[str, str], url: str) -> None:
+    flags = {f"traces.{name}": value for name, value in given.items()}
+    assert load_settings(flags, environ={}).traces.url == url

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.broker.trace_context import MOST_REMEMBERED, Tracing, context_in, with_context
+from holdfast.broker.trace_context import MOST_REMEMBERED, NOT_SAMPLED, Tracing, context_in, with_context
 from holdfast.broker.wire import PubsubMessage, stored_bodies
 from holdfast.tracing.context import ATTRIBUTE
 
@@ -24,12 +24,12 @@ def message(context: str | None = None, data: bytes = b"data", **attributes: str
     return encoded
 
 
-@pytest.mark.parametrize("context", [SAMPLED, UNSAMPLED, BOTH_FLAGS])
-def test_it_is_found_in_what_is_published_and_in_what_is_stored(context: str) -> None:
+@pytest.mark.parametrize(("context", "found"), [(SAMPLED, SAMPLED), (BOTH_FLAGS, BOTH_FLAGS), (UNSAMPLED, NOT_SAMPLED)])
+def test_it_is_found_in_what_is_published_and_in_what_is_stored(context: str, found: str) -> None:
     published = message(context, a="1", z="2")
-    assert context_in(published) == context
+    assert context_in(published) == found
     (stored,) = stored_bodies([published], [b"1234567890123"], 10**18)
-    assert context_in(stored) == context
+    assert context_in(stored) == found
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,9 @@ def test_a_payload_that_looks_like_it_is_not_believed() -> None:
     assert context_in(message(data=inner)) == ""
     other = SAMPLED.replace("ab", "12")
     assert context_in(message(other, inner)) == other
+    assert context_in(message(other, message(UNSAMPLED))) == other
+    for cut in range(1, len(inner)):
+        assert context_in(PubsubMessage(data=inner[:cut]).SerializeToString()) in ("", NOT_SAMPLED)
     assert context_in(message(data=inner, a=inner[:1000].decode("latin-1"))) == ""
 
 
@@ -70,7 +73,7 @@ def test_it_is_what_protobuf_finds(data: bytes, attributes: dict[str, str], mark
 
 
 def test_a_message_that_is_full_is_left_as_it_is() -> None:
-    full = message(None, b"data", **{f"a{number}": "v" for number in range(100)})
+    full: bytes = PubsubMessage(attributes={str(number): "v" for number in range(100)}).SerializeToString()
     assert with_context(full, SAMPLED) == full
 
 

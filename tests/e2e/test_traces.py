@@ -64,7 +64,7 @@ def tree(collector: Collector, span: Seen) -> list[str]:
 def attempts(collector: Collector, trace_id: str) -> list[Any]:
     """How each piece of work of the consumer ended, in order."""
     found = sorted(collector.found("process", trace_id), key=lambda span: span.start_ns)
-    return [span.attributes["holdfast.outcome"] for span in found]
+    return [span.attributes["messaging.holdfast.outcome"] for span in found]
 
 
 def check_against_the_table(collector: Collector) -> set[str]:
@@ -111,7 +111,7 @@ def test_one_trace_through_up(launcher: Launcher, collector: Collector) -> None:
     (dead_letter,) = collector.found("dead-letter", trace_id)
     assert tree(collector, dead_letter)[2:] == [f"deliver {subscription}", f"dead-letter {subscription}.dlq"]
     (record,) = collector.found("record", trace_id)
-    assert record.attributes["holdfast.failed_message.id"] == failure["messageId"]
+    assert record.attributes["messaging.holdfast.failed_message.id"] == failure["messageId"]
     assert {span.resource["service.name"] for span in collector.spans} == {"client", "holdfast"}
     check_against_the_table(collector)
 
@@ -186,7 +186,7 @@ def test_google_clients_see_our_broker_in_their_trace(launcher: Launcher, collec
     deliver = collector.one("deliver worker", trace_id)
     (process,) = collector.found("worker process", trace_id)
     assert deliver.parent_id == created.span_id
-    assert deliver.attributes["holdfast.outcome"] == "acked"
+    assert deliver.attributes["messaging.holdfast.outcome"] == "acked"
     assert deliver.start_ns < process.start_ns < process.end_ns < deliver.end_ns
     assert collector.one("publish orders", trace_id).parent_id == created.span_id
 
@@ -291,7 +291,7 @@ def test_a_collector_that_is_down_costs_spans_and_nothing_else(launcher: Launche
     assert (metric(up, "exported"), metric(up, "dropped")) == (0, 0)
     began = monotonic()
     assert up.stop() == 0
-    assert monotonic() - began < 10
+    assert monotonic() - began < 15
     assert up.stderr.count("the collector takes no spans") == 1
     assert "opentelemetry" not in up.stderr
     assert "Traceback" not in up.stderr
@@ -307,7 +307,7 @@ def test_a_collector_that_hangs_fills_no_memory_and_holds_up_no_stop(launcher: L
     eventually(lambda: metric(up, "dropped") > 0, within=30)
     began = monotonic()
     assert up.stop() == 0
-    assert monotonic() - began < 8
+    assert monotonic() - began < 15
     assert "spans were lost at the stop" in up.stderr
 
 

@@ -58,7 +58,7 @@ def test_what_has_no_room_is_dropped_at_once(collector: Collector) -> None:
         eventually(lambda: collector.requests)
         began = monotonic()
         end(traces, 10_000)
-        assert monotonic() - began < 5
+        assert monotonic() - began < 8
         assert traces.queue.waiting == 50
         assert counts(traces) == (0, 0, 9_950)
         collector.open_gate.set()
@@ -71,7 +71,7 @@ def test_a_stop_waits_no_longer_than_it_may(collector: Collector) -> None:
     with traces_to(collector.url) as traces:
         end(traces, 20)
         began = monotonic()
-    assert CLOSE_SECONDS <= monotonic() - began < CLOSE_SECONDS + 3
+    assert CLOSE_SECONDS <= monotonic() - began < CLOSE_SECONDS + 8
     assert counts(traces) == (0, 0, 20)
     end(traces)  # some part may end after it
     assert counts(traces) == (0, 0, 21)

@@ -19,17 +19,22 @@ _KEY = ATTRIBUTE.encode()
 _ATTRIBUTES = b"\x12"  # PubsubMessage.attributes = 2
 # An entry of a map: key = 1, value = 2. Every protobuf library writes them in this order.
 _ENTRY = b"\x0a" + varint(len(_KEY)) + _KEY + b"\x12" + varint(LENGTH)
+# The last digit, whose lowest bit says so.
+_UP_TO_FLAGS = len(_ENTRY) + LENGTH - 1
+_SAMPLED = b"13579bdf"
+
+# Stands for any that is not.
+NOT_SAMPLED = "00"
 
 
 def context_in(body: bytes) -> str:
-    """ "" where the message carries none. One that is not sampled is given as it stands there, unread."""
+    """ "" where the message carries none. Of one that is not sampled no more than that is looked at."""
     at = body.rfind(_ENTRY)  # attributes stand behind the data, which may hold the same bytes
     if at < 0:
         return ""
-    start = at + len(_ENTRY)
-    found = checked(body[start : start + LENGTH].decode("ascii", "replace"))
-    if not is_sampled(found):
-        return found
+    flag = at + _UP_TO_FLAGS
+    if body[flag : flag + 1] not in _SAMPLED:
+        return NOT_SAMPLED
     return checked(PubsubMessage.FromString(body).attributes.get(ATTRIBUTE, ""))
 
 

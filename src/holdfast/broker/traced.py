@@ -39,13 +39,16 @@ class TracedHolder:
 
     def __init__(self, holder: Holder, span: Span) -> None:
         self.span = span
-        self.outcome = "forgotten"  # by a seek, or with its subscription
+        self.outcome = "forgotten"  # by a seek, with its subscription, or at a stop
         self._holder = holder
 
     def released(self, lease: Lease) -> None:
+        self.end_span()
+        self._holder.released(lease)
+
+    def end_span(self) -> None:
         self.span.tell({spans.OUTCOME: self.outcome})
         self.span.end()
-        self._holder.released(lease)
 
 
 class TracedQueue(SubscriptionQueue):
@@ -93,6 +96,12 @@ class TracedQueue(SubscriptionQueue):
         for lease in given_back:
             self._ends(lease, "given_back")
         super().give_back(given_back)
+
+    async def close(self) -> None:
+        await super().close()
+        for lease in self._leases.values():
+            if isinstance(lease.holder, TracedHolder):
+                lease.holder.end_span()
 
     def _ends(self, lease: Lease, outcome: str, failure: Failure | None = None) -> None:
         """Its holder is told when it does."""

@@ -55,7 +55,8 @@ class TracedPipeline(Pipeline):
 
     async def handle(self, delivery: Delivery, way: Way) -> Settlement:
         span = self._begun(delivery, way)
-        token = _work.set(_Work(span))
+        # Of what nobody wants to see only the context goes on.
+        token = _work.set(_Work(span) if is_sampled(span.context) else None)
         try:
             with self._traces.within(span), ended(span):
                 return await super().handle(delivery, way)
@@ -85,9 +86,10 @@ class TracedPipeline(Pipeline):
         )
 
     async def _changes(self, route: Route, event: Event) -> tuple[Change, ...]:
-        if (work := _work.get()) is not None:
-            work.span.happened("decoded")
-            work.handler = route.name
+        if (work := _work.get()) is None:
+            return await super()._changes(route, event)
+        work.span.happened("decoded")
+        work.handler = route.name
         about = {spans.HANDLER: route.name}
         span = self._traces.start(spans.HANDLE, route.name, about, parent=self._traces.current())
         with self._traces.within(span), ended(span):
@@ -95,7 +97,7 @@ class TracedPipeline(Pipeline):
 
     def _note(self, delivery: Delivery, trail: Trail, settlement: Settlement, way: Way) -> None:
         super()._note(delivery, trail, settlement, way)
-        if (work := _work.get()) is None:  # it never became a delivery
+        if (work := _work.get()) is None:
             return
         outcome = settlement.outcome
         known = {spans.OUTCOME: outcome.name, spans.TOPIC: spans.short_name(trail.topic), spans.HANDLER: trail.handler}
@@ -111,18 +113,19 @@ class TracedCoalescer(Coalescer):
         self._spans: dict[int, Span] = {}  # by the id of the write, of those that are sampled
 
     async def apply(self, write: Write, size: int) -> Result:
-        work = _work.get()
-        handler = work.handler if work else ""
-        span = self._traces.start(spans.APPLY, handler, {spans.HANDLER: handler}, parent=self._traces.current())
-        if is_sampled(span.context):
-            self._spans[id(write)] = span
+        if (work := _work.get()) is None:
+            return await super().apply(write, size)
+        about = {spans.HANDLER: work.handler}
+        span = self._spans[id(write)] = self._traces.start(
+            spans.APPLY, work.handler, about, parent=self._traces.current()
+        )
         try:
             with ended(span):
                 result = await super().apply(write, size)
                 span.tell({spans.OUTCOME: result.name})
                 return result
         finally:
-            self._spans.pop(id(write), None)
+            del self._spans[id(write)]
 
     async def _with_retries(self, writes: Sequence[Write]) -> Sequence[Result]:
         applied = [span.context for write in writes if (span := self._spans.get(id(write))) is not None]

@@ -34,10 +34,10 @@ BATCH = "messaging.batch.message_count"
 ATTEMPT = "messaging.gcp_pubsub.message.delivery_attempt"
 ORDERING_KEY = "messaging.gcp_pubsub.message.ordering_key"
 ERROR_TYPE = "error.type"
-OUTCOME = "holdfast.outcome"
-WAY = "holdfast.way"
-HANDLER = "holdfast.handler"
-FAILURE_MESSAGE_ID = "holdfast.failed_message.id"
+OUTCOME = "messaging.holdfast.outcome"
+WAY = "messaging.holdfast.way"
+HANDLER = "messaging.holdfast.handler"
+FAILURE_MESSAGE_ID = "messaging.holdfast.failed_message.id"
 
 ATTRIBUTES = {
     SYSTEM: "Always `gcp_pubsub`.",

@@ -26,14 +26,16 @@ def stored(**fields: Any) -> bytes:
     return bytes(message.SerializeToString())
 
 
-def build(message: bytes, attempt: int = 1, authorization: str = "", **config: Any) -> tuple[list[str], bytes]:
+def build(
+    message: bytes, attempt: int = 1, authorization: str = "", traceparent: str = "", **config: Any
+) -> tuple[list[str], bytes]:
     """The lines of the head, and the body."""
     push = PushConfig(
         URL, **{name: config.pop(name) for name in ("oidc", "wrapped", "write_metadata") if name in config}
     )
     subscription = Subscription(SUBSCRIPTION, TOPIC, push=push, **config)
-    pieces = RequestBuilder(subscription, push, parse_target("url", URL)).build(message, attempt, authorization)
-    request = b"".join(pieces)
+    builder = RequestBuilder(subscription, push, parse_target("url", URL))
+    request = b"".join(builder.build(message, attempt, authorization, traceparent))
     head, _, body = request.partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert f"Content-Length: {len(body)}" in lines
@@ -80,6 +82,21 @@ def test_the_attempt_is_not_told_without_a_dead_letter_policy() -> None:
 def test_a_token_goes_into_its_header() -> None:
     lines, _ = build(stored(), authorization="Bearer abc")
     assert "Authorization: Bearer abc" in lines
+
+
+def test_a_delivery_in_a_trace_tells_it() -> None:
+    lines, _ = build(stored(data=b"x"), traceparent="00-aa-bb-01")
+    assert "traceparent: 00-aa-bb-01" in lines
+    lines, _ = build(stored(data=b"x"), wrapped=False, traceparent="00-aa-bb-01")
+    assert "traceparent: 00-aa-bb-01" in lines
+    lines, _ = build(stored(data=b"x"))
+    assert not [line for line in lines if line.startswith("traceparent")]
+
+
+def test_a_publisher_that_names_a_trace_itself_is_not_contradicted() -> None:
+    message = stored(data=b"x", attributes={"Traceparent": "mine"})
+    lines, _ = build(message, wrapped=False, write_metadata=True, traceparent="00-aa-bb-01")
+    assert [line for line in lines if line.lower().startswith("traceparent")] == ["Traceparent: mine"]
 
 
 def test_unwrapped_is_the_data_alone() -> None:

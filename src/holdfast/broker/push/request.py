@@ -48,7 +48,7 @@ class RequestBuilder:
             headers, body = self._metadata(message) if self._push.write_metadata else b"", (message.data,)
         if authorization:
             headers += b"Authorization: %b\r\n" % authorization.encode()
-        if traceparent and (self._push.wrapped or not _names_trace(message)):
+        if traceparent and not (self._push.write_metadata and _names_trace(message)):
             headers += b"traceparent: %b\r\n" % traceparent.encode()
         length = sum([len(piece) for piece in body])
         pieces = (b"%b%bContent-Length: %d\r\n\r\n" % (self._head, headers, length), *body)
