@@ -22,18 +22,18 @@ HOSTILE = "a\x1b[2J\x1b]0;title\x07b\x08\r\n\x7f\x9b31m\x85\u2028\u202e\u2066Ã©ä
 
 
 def failures(now_ns: int) -> list[FailedMessage]:
-    minute = 60 * 10**9
+    hour = 3600 * 10**9
     return [
-        a_failure("m-1", created_at_ns=now_ns - 3 * minute, failed_at_ns=now_ns - 3 * minute - 10**9),
-        a_failure("m-2", created_at_ns=now_ns - 2 * minute, attributes={"tenant": "acme"}, delivery_attempt=5),
+        a_failure("m-1", created_at_ns=now_ns - 3 * hour, failed_at_ns=now_ns - 3 * hour - 10**9),
+        a_failure("m-2", created_at_ns=now_ns - 2 * hour, attributes={"tenant": "acme"}, delivery_attempt=5),
         a_failure(
             "m-3",
-            created_at_ns=now_ns - minute,
+            created_at_ns=now_ns - hour,
             failure_reason="API_RATE_LIMIT_EXCEEDED",
             fingerprint="beef",
             retry_count=2,
             status=FailureStatus.RETRY_SUCCESS,
-            retry_success_at_ns=now_ns - minute + 5 * 10**9,
+            retry_success_at_ns=now_ns - hour + 5 * 10**9,
         ),
         a_failure(
             HOSTILE,
@@ -107,8 +107,8 @@ def test_a_table_of_failures(stocked: Launcher) -> None:
         ("--reason API_RATE_LIMIT_EXCEEDED", ["m-3"]),
         ("--topic orders --group f00d", ["m-2", "m-1"]),
         ("--message-id m-2", ["m-2"]),
-        ("--until 150s", ["m-1"]),
-        ("--since 150s --until 90s", ["m-2"]),
+        ("--until 150m", ["m-1"]),
+        ("--since 150m --until 90m", ["m-2"]),
         ("--attempts 5..", ["m-2"]),
         ("--attribute tenant=acme", ["m-2"]),
         ("--payload amount=many --group f00d", ["m-2", "m-1"]),
