@@ -16,6 +16,7 @@ from holdfast.broker import limits, wire
 from holdfast.broker.log import StoredMessage
 from holdfast.broker.signals import Signal, Timers
 from holdfast.broker.tail_cache import OVERHEAD_BYTES, TailCache
+from holdfast.cli.values import flat
 from holdfast.errors import BadInput
 from holdfast.model.message import Message
 from holdfast.model.names import check_subscription, check_topic
@@ -219,3 +220,8 @@ def test_json_lines_have_the_fields() -> None:
     record.fields = {"messageId": "7"}
     line = json.loads(JsonFormatter().format(record))
     assert (line["severity"], line["message"], line["messageId"]) == ("WARNING", "hello", "7")
+
+
+def test_a_dot_within_a_name_is_not_a_step() -> None:
+    shown = flat({"a.b": 1, "a": {"b": 2, "c\\d": {"e.f": 3}}})
+    assert shown == [("a\\.b", "1"), ("a.b", "2"), ("a.c\\\\d.e\\.f", "3")]

@@ -11,6 +11,7 @@ import pytest
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
 from holdfast.deadletter.audit import AuditFilter
+from holdfast.deadletter.sending import Sending
 from holdfast.deadletter.store import DeskStore
 from holdfast.metrics.registry import MetricsRegistry
 from holdfast.model.resources import Subscription, Topic
@@ -43,8 +44,9 @@ async def broker() -> AsyncIterator[LocalTransport]:
 @pytest.fixture
 async def api(store: DeskStore, broker: LocalTransport) -> AsyncIterator[Api]:
     settings = load_settings({"desk.redact": ["payload:card"]}, environ={})
+    sending = await Sending.of(store)
     async with (
-        replaying(store, broker, SystemClock(), settings, MetricsRegistry()) as routes,
+        replaying(store, broker, sending, SystemClock(), settings, MetricsRegistry()) as routes,
         served(routes) as running,
     ):
         yield running

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import aiohttp
 import click
 
-from holdfast.cli.desk.asking import Sender, acting_options
+from holdfast.cli.desk.asking import Sender, plain_acting_options
 from holdfast.cli.http import LONG_TIMEOUT_SECONDS, NDJSON, errors_of
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_table, printable
@@ -33,7 +33,7 @@ _COUNTS = ("published", "postponed", "refused", "notTaken")
 @click.option("--ordering-key", metavar="KEY", default="", help="Events with the same key stay in order.")
 @click.option("--key", metavar="KEY", default="", help="Idempotency key.  [default: the eventId of each payload]")
 @json_option
-@acting_options
+@plain_acting_options
 def ingest(
     desk: Sender,
     source: str,

@@ -8,11 +8,12 @@ from typing import Any
 
 
 def flat(fields: Mapping[str, Any], prefix: str = "") -> list[tuple[str, object]]:
-    """source: {topic: x} is shown as source.topic x."""
+    r"""source: {topic: x} is shown as source.topic x. A dot within a name is `\.`, as in a search."""
     shown: list[tuple[str, object]] = []
     for name, value in fields.items():
+        path = prefix + name.replace("\\", "\\\\").replace(".", "\\.")
         if isinstance(value, dict) and value:
-            shown += flat(value, f"{prefix}{name}.")
+            shown += flat(value, f"{path}.")
         else:
-            shown.append((f"{prefix}{name}", value if isinstance(value, str) else json.dumps(value)))
+            shown.append((path, value if isinstance(value, str) else json.dumps(value)))
     return shown

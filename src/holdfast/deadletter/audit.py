@@ -59,9 +59,26 @@ def id_ranges(ids: Iterable[int]) -> list[str]:
     return [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
 
 
+def is_in_ranges(failure_id: int, told: str) -> bool:
+    """Of the text that names many: 1-500,502. What is no such text names none."""
+    for part in told.split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last or first).isdecimal() and int(first) <= failure_id <= int(last or first):
+            return True
+    return False
+
+
+def names_failure(action: Action, failure_id: int) -> bool:
+    """It was done to this failed message, alone or among others."""
+    if action.target == f"failures/{failure_id}":
+        return True
+    told = action.details.get("failures")
+    return action.target == "failures" and isinstance(told, str) and is_in_ranges(failure_id, told)
+
+
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Empty means any."""
+    """Empty means any. A target `failures/ID` means also what was done to many at once, this one among them."""
 
     actor: str = ""
     name: str = ""

@@ -67,6 +67,8 @@ class ManualReplay:
         if failure.source_topic not in (topic, UNKNOWN_TOPIC):
             raise BadInput("failure", f"{failure.id} came from {short_id(failure.source_topic)}, not {short_id(topic)}")
         failure.mark_replayed(0)  # raises when there is nothing left to send
+        if failure.id in self._sending.retrying:
+            raise FailedPrecondition(f"a retry of failed message {failure.id} is being sent: look at it again")
         if failure.is_out:
             raise FailedPrecondition(f"failed message {failure.id} is out already: wait for its end")
         if failure.generation >= self._most_generations:

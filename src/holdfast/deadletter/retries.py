@@ -113,15 +113,22 @@ class RetryScheduler:
         """Gives how many it found."""
         now_ns = self._clock.now_ns()
         due = await self._store.due_for_retry(now_ns, room)
-        if due:
-            self._pace.took(now_ns, len(due))
-            claimed = await self._kept([row.claim_retry(self._in(CLAIM_SECONDS)) for row in due])
-            batches = await self._batches([row for row in claimed if not row.is_of_ingest])
-            await asyncio.gather(
-                *(self._send(name, batch) for name, batch in batches.items()),
-                *(self._resubmit(row) for row in claimed if row.is_of_ingest),
-            )
+        ids = {row.id for row in due}
+        self._sending.retrying |= ids
+        try:
+            if due:
+                self._pace.took(now_ns, len(due))
+                await self._send_all(await self._kept([row.claim_retry(self._in(CLAIM_SECONDS)) for row in due]))
+        finally:
+            self._sending.retrying -= ids
         return len(due)
+
+    async def _send_all(self, claimed: Sequence[FailedMessage]) -> None:
+        batches = await self._batches([row for row in claimed if not row.is_of_ingest])
+        await asyncio.gather(
+            *(self._send(name, batch) for name, batch in batches.items()),
+            *(self._resubmit(row) for row in claimed if row.is_of_ingest),
+        )
 
     async def _batches(self, claimed: Sequence[FailedMessage]) -> Mapping[str, Batch]:
         batches: dict[str, Batch] = defaultdict(Batch)

@@ -22,11 +22,13 @@ MOST_ATTRIBUTES = 100
 
 
 class Sending:
-    """Of one desk. `lineages` reads what `message_for` has written."""
+    """Of one desk. `lineages` reads what `message_for` has written. `retrying` are the failures whose retry is being
+    sent just now: an edit would not be in it any more, and whoever sent that would send the message twice."""
 
     def __init__(self, store: DeskStore, lineages: LineageSigner) -> None:
         self._store = store
         self.lineages = lineages
+        self.retrying: set[int] = set()
 
     @classmethod
     async def of(cls, store: DeskStore) -> Self:

@@ -128,15 +128,19 @@ class Sender:
 
 
 def acting_options(command: Command) -> Command:
+    """As `plain_acting_options`, and --reveal, for commands that show, change or select by what may be redacted."""
+    return reveal_option(plain_acting_options(command))
+
+
+def plain_acting_options(command: Command) -> Command:
     """Adds --url, --actor and --config; the command gets what they mean as `desk`."""
 
     @click.option("--url", help="The running desk.  [default: http.host:http.port, http://127.0.0.1:8080]")
     @click.option("--actor", metavar="NAME", help="Who does it, for the audit trail.  [default: cli:<your user name>]")
-    @reveal_option
     @config_option
     @functools.wraps(command)
     def with_desk(
-        *args: Any, url: str | None, actor: str | None, reveal: bool, config: Path | None, **options: Any
+        *args: Any, url: str | None, actor: str | None, config: Path | None, reveal: bool = False, **options: Any
     ) -> None:
         settings = settings_from(config)
         headers = _headers(settings, actor or _myself(), reveal)

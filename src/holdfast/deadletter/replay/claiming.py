@@ -3,12 +3,12 @@ another job. What somebody changed just before is read again, so nothing is sent
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from holdfast.clock import Clock
 from holdfast.deadletter.replay.jobs import Item, ItemState
-from holdfast.deadletter.replay.screening import KEY_FAILED, Key, Screening, key_of
+from holdfast.deadletter.replay.screening import KEY_FAILED, OUT_ON_RETRY, Key, Screening, key_of
 from holdfast.deadletter.store import DeskStore
 from holdfast.errors import StorageUnavailable
 from holdfast.model.failed_message import FailedMessage
@@ -32,12 +32,14 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Claiming:
-    """Of one job. None of the messages of `failed_keys` is sent any more."""
+    """Of one job. None of the messages of `failed_keys` is sent any more, nor one whose retry is being sent
+    (`retrying`, of Sending)."""
 
     store: DeskStore
     clock: Clock
     screening: Screening
     failed_keys: set[Key]
+    retrying: Collection[int] = ()
 
     async def claim(self, batch: Sequence[Pending]) -> Claims:
         claims = Claims()
@@ -67,6 +69,8 @@ class Claiming:
         why_not = self.screening.why_not(failure)
         if why_not or failure is None:
             return why_not
+        if failure.id in self.retrying and not self.screening.has_claimed(failure):
+            return OUT_ON_RETRY
         return KEY_FAILED if key_of(failure) in self.failed_keys else ""
 
     async def _try(self, free: Sequence[tuple[Item, FailedMessage]], claims: Claims) -> list[Pending]:

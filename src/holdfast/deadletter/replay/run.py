@@ -87,7 +87,7 @@ class JobRun:
         self._screening = screening
         self._upcoming = Upcoming(parts.store, job.id)
         self._endings = Endings(parts.store, parts.outlet, parts.clock, job.id, parts.settle_seconds)
-        self._claiming = Claiming(parts.store, parts.clock, screening, set())
+        self._claiming = Claiming(parts.store, parts.clock, screening, set(), parts.sending.retrying)
         self._dispatch = Dispatch(self._claiming, parts.outlet, parts.sending, parts.redaction)
         self._pacer = Pacer(job.options.per_second, parts.clock.now_ns())
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.deadletter.audit import NOTHING_BEFORE, Action, AuditFilter, AuditPage, Entry, chained
+from holdfast.deadletter.audit import NOTHING_BEFORE, Action, AuditFilter, AuditPage, Entry, chained, names_failure
 from holdfast.deadletter.page_tokens import last_id_given, token_after
 from holdfast.stores.desk.statements import Ask, Operation, Row, Sql, either, portable
 
@@ -30,6 +30,7 @@ _SELECT = either(
 _ACTOR = portable("AND actor = :actor")
 _NAME = portable("AND name = :name")
 _TARGET = portable("AND target = :target")
+_TARGET_OR_MANY = portable("AND target IN (:target, 'failures')")
 _SINCE = portable("AND at_ns >= :since")
 _UNTIL = portable("AND at_ns < :until")
 _NEWEST_FIRST = portable("AND number < :before ORDER BY number DESC LIMIT :limit")
@@ -56,10 +57,11 @@ def append(action: Action) -> Operation[Entry]:
 
 
 def list_entries(wanted: AuditFilter, page_size: int, page_token: str) -> Operation[AuditPage]:
+    one = _failure_meant(wanted.target)
     conditions: dict[str, tuple[Sql, Any]] = {
         "actor": (_ACTOR, wanted.actor or None),
         "name": (_NAME, wanted.name or None),
-        "target": (_TARGET, wanted.target or None),
+        "target": (_TARGET_OR_MANY if one else _TARGET, wanted.target or None),
         "since": (_SINCE, wanted.since_ns),
         "until": (_UNTIL, wanted.until_ns),
     }
@@ -68,9 +70,22 @@ def list_entries(wanted: AuditFilter, page_size: int, page_token: str) -> Operat
     for name, (condition, value) in conditions.items():
         if value is not None:
             query, values[name] = query + condition, value
-    rows = yield Ask(query + _NEWEST_FIRST, values)
-    entries = [_entry(row) for row in rows[:page_size]]
-    return AuditPage(entries, token_after(entries[-1].number) if len(rows) > page_size else "")
+    found: list[Entry] = []
+    while len(found) <= page_size:
+        rows = yield Ask(query + _NEWEST_FIRST, values)
+        entries = [_entry(row) for row in rows]
+        found += [entry for entry in entries if not one or names_failure(entry.action, one)]
+        if len(rows) <= page_size:
+            break
+        values["before"] = entries[-1].number
+    page = found[:page_size]
+    return AuditPage(page, token_after(page[-1].number) if len(found) > page_size else "")
+
+
+def _failure_meant(target: str) -> int:
+    """0 where the target is no failed message."""
+    number = target.removeprefix("failures/")
+    return int(number) if number != target and number.isascii() and number.isdecimal() and len(number) <= 19 else 0
 
 
 def entries_after(number: int, limit: int) -> Operation[Sequence[Entry]]:

@@ -54,6 +54,31 @@ class AuditContract:
         verdict = await verify(store.read_entries())
         assert (verdict.number, verdict.problem) == (1200, "")
 
+    async def test_what_was_done_to_one_failure_is_also_what_was_done_to_many(self, store: DeskStore) -> None:
+        for name in ("1-500,502", "7", "501", "8-9", "40-41,4,70"):
+            await store.append(Action("me", name, "failures", {"failures": name}, 5))
+        await store.append(Action("me", "its own", "failures/4", {}, 5))
+        await store.append(Action("me", "another", "failures/41", {}, 5))
+        await store.append(Action("me", "created", "replays/4", {"failures": "4"}, 5))
+        await store.append(Action("me", "all", "failures", {"count": 9}, 5))
+
+        async def names(target: str, size: int = 100) -> list[str]:
+            found: list[str] = []
+            token = ""
+            while True:
+                page = await store.list_entries(AuditFilter(target=target), size, token)
+                found += [entry.action.name for entry in page.entries]
+                token = page.next_page_token
+                if not token:
+                    return found
+
+        for size in (1, 2, 100):
+            assert await names("failures/4", size) == ["its own", "40-41,4,70", "1-500,502"]
+        assert await names("failures/501") == ["501"]
+        assert await names("failures/503") == []
+        assert await names("failures/x") == []
+        assert len(await names("failures")) == 6
+
     async def test_filters_and_pages(self, store: DeskStore) -> None:
         for number in range(1, 7):
             action = replace(an_action("odd" if number % 2 else "even"), actor=f"a{number % 3}", at_ns=number)

@@ -31,6 +31,7 @@ from holdfast.wiring.lifetimes import background
 async def replaying(
     store: DeskStore,
     outlet: Outlet,
+    sending: Sending,
     clock: Clock,
     settings: Settings,
     metrics: MetricsRegistry,
@@ -45,7 +46,7 @@ async def replaying(
     parts = Parts(
         store=store,
         outlet=outlet,
-        sending=await Sending.of(store),
+        sending=sending,
         clock=clock,
         name=secrets.token_hex(8),
         most_generations=settings.desk.max_generation,

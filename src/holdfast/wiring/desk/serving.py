@@ -53,7 +53,8 @@ async def serving_desk(
     checks: list[ContentCheck] = [SchemaCheck(schemas)]
     if beside:
         checks.append(RouteCheck(Rehearsal(beside.app, settings.consumer, topics_by_subscription(settings))))
-    async with replaying(store, desk.outlet, clock, settings, metrics, beside.app if beside else None) as replays:
+    app = beside.app if beside else None
+    async with replaying(store, desk.outlet, desk.sending, clock, settings, metrics, app) as replays:
         yield [
             *looking_routes(store, clock, settings, beside.processing if beside else None),
             *mending_routes(store, clock, settings, checks),
