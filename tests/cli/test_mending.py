@@ -228,3 +228,12 @@ def shared_up(shared_launcher: Launcher) -> Running:
 def test_what_cannot_be_put_in(shared_up: Running, path: str, data: bytes, code: int, why: str) -> None:
     status, told = ingest(shared_up, path, data, **JSON)
     assert (status, why in told) == (code, True), told
+
+
+def test_clean_up_of_what_was_mended_today_asks_first(launcher: Launcher, up: Running) -> None:
+    done = launcher.run("failures", "cleanup", "--days", "0", "--url", up.url)
+    assert (done.returncode, "say --yes" in done.stderr) == (1, True)
+    assert printed(launcher, up, "cleanup", "--days", "0", "--yes").strip() == "0 erased"
+    assert printed(launcher, up, "cleanup", "--days", "30").strip() == "0 erased"
+    done = launcher.run("failures", "cleanup", "--reveal", "--url", up.url)
+    assert (done.returncode, "No such option" in done.stderr) == (2, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -321,6 +321,17 @@ async def test_a_broker_that_is_not_there_is_asked_later(world: World) -> None:
 
 async def is_free(world: World) -> bool:
     return not await world.held()
+
+
+async def test_a_forged_dead_letter_frees_no_place(world: World) -> None:
+    """Anybody may write another message's id into an attribute, and call it a duplicate."""
+    await world.publish("a1", "a2")
+    failure = await world.fail_first()
+    forged = replace(failure, data=b"forged", failure_reason="DUPLICATE_MESSAGE", id=0)
+    await world.desk.intake().record_new([forged])
+    assert [row.status for row in await rows_of(world.desk.store)][1] is FailureStatus.RETRY_SUCCESS
+    await world.places.free()
+    assert (await world.held(), await world.rest()) == (["a"], [])
 
 
 async def test_what_nobody_knows_is_forgotten(world: World) -> None:
