@@ -18,15 +18,15 @@ from deploy.grafana.source import promql
 from deploy.grafana.source.boards import FOLDER, made
 from deploy.grafana.source.parts import GREEN, RED, YELLOW, limits
 from holdfast.alerts.table import RULES
-from holdfast.metrics import alerts, desk, process
+from holdfast.metrics import alerts, desk, process, traces
 from holdfast.metrics.metric import Kind
 from holdfast.metrics.table import METRICS
 
 MADE = made()
 BOARDS = {name: json.loads(text) for name, text in MADE.items()}
 
-# Told by nobody before there are receivers; and the same as another one.
-NOT_SHOWN = {alerts.NOTIFICATIONS, alerts.WAITING, process.PROCESS_START}
+# Told by nobody before there are receivers; the same as another one; and only where there are traces, which are off.
+NOT_SHOWN = {alerts.NOTIFICATIONS, alerts.WAITING, process.PROCESS_START, traces.SPANS, traces.WAITING}
 
 
 def panels(board: dict[str, Any]) -> list[dict[str, Any]]:
