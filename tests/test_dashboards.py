@@ -19,15 +19,15 @@ from deploy.grafana.source.boards import FOLDER, made
 from deploy.grafana.source.parts import GREEN, RED, YELLOW, limits
 from holdfast.alerts.rule import selectors_of
 from holdfast.alerts.table import RULES
-from holdfast.metrics import alerts, broker, consumer, desk, process, push
+from holdfast.metrics import alerts, broker, consumer, desk, process, push, traces
 from holdfast.metrics.metric import Kind, Metric
 from holdfast.metrics.table import METRICS
 
 MADE = made()
 BOARDS = {name: json.loads(text) for name, text in MADE.items()}
 
-# Told by nobody before there are receivers; and the same as another one.
-NOT_SHOWN = {alerts.NOTIFICATIONS, alerts.WAITING, process.PROCESS_START}
+# Told by nobody before there are receivers; the same as another one; and only where there are traces, which are off.
+NOT_SHOWN = {alerts.NOTIFICATIONS, alerts.WAITING, process.PROCESS_START, traces.SPANS, traces.WAITING}
 
 
 def panels(board: dict[str, Any]) -> list[dict[str, Any]]:
