@@ -96,7 +96,7 @@ async def test_a_retry_that_is_out_leads_to_its_row_and_back(store: DeskStore) -
 
 
 async def test_a_replay_and_what_it_met_with_are_one_family(store: DeskStore) -> None:
-    await store.record([a_failure("m-1")])
+    await store.record([a_failure("m-1", publish_time_ns=SECOND)])
     job = await store.create_job(Job(Selection(), Options(), "ada"), Action("ada", "replay.create", "replays"))
     ((item, _),) = await store.pending(job.id, 1)
     sent = replace(item, state=ItemState.FAILED, message_id="r-1", sent_at_ns=5 * SECOND, note="it failed again")
