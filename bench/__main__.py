@@ -24,6 +24,7 @@ from bench import (
     desk_replay,
     firestore,
     growth,
+    journey,
     limits,
     pages,
     plot,
@@ -50,6 +51,7 @@ PARTS: dict[str, Callable[[Session], list[Comparison]]] = {
     "collector": collector.run,
     "desk_replay": desk_replay.run,
     "desk": desk.run,
+    "journey": journey.run,
 }
 
 # What is not drawn as bars.

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker import service
 from holdfast.broker.facts import LONGEST_TEXT
 from holdfast.broker.journey import NOT_KEPT, BrokerJourney
 from holdfast.broker.leases import NACKED, Failure
@@ -19,7 +20,7 @@ from holdfast.errors import StorageUnavailable
 from holdfast.model.journey import Did, Event, Precision, journey_of, journey_to_json, merged
 from holdfast.model.message import Message
 from holdfast.model.replay_attributes import ORIGINAL_MESSAGE_ID, REPLAY_ID
-from holdfast.model.resources import DeadLetterPolicy, RetryPolicy, Subscription
+from holdfast.model.resources import DeadLetterPolicy, RetryPolicy, Subscription, Topic
 from holdfast.settings import BrokerSettings
 from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.testing import ManualClock
@@ -369,6 +370,22 @@ async def test_nothing_is_written_while_nothing_moves_nor_for_a_success(
     assert commits == [[Append], [Append], [Settle]]
     await watch.seconds(5)
     assert len(commits) == 4
+
+
+async def test_of_many_that_move_each_has_its_turn(
+    watch: Watch, broker: Broker, log: MemoryMessageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_MARKS", 2)
+    names = [f"{TOPIC}-{number}" for number in range(5)]
+    for name in names:
+        await broker.create_topic(Topic(name))
+    for second in range(3):
+        for name in names:
+            await publish(broker, str(second), topic=name)
+        await watch.seconds(1)
+    keys = [topic.key for topic in broker.topics]
+    passed = {key: marked.by_ns for key, marked in (await log.marked(keys, 1)).items()}
+    assert sorted(str(watch.second(at_ns)) for at_ns in passed.values()) == ["1.0", "1.0", "2.0", "2.0", "3.0"]
 
 
 def test_answers_of_several_processes_become_one() -> None:

@@ -58,6 +58,10 @@ EMPTY_PULL_SECONDS = 2.0
 PULL_BYTES = 3_500_000
 
 
+# Marks in one commit: some milliseconds that publishers may have to wait.
+MOST_MARKS = 500
+
+
 # Kind of record in the log.
 POLICY = "iam policy"
 
@@ -106,7 +110,8 @@ class Broker:
         self._clock = clock
         self._settings = settings
         self._facts = FactWriter(clock, settings.history_days, hide)
-        self._marked: dict[int, int] = {}  # by key, how far a topic or subscription had come at its last mark
+        # By key: when a topic or subscription got its last mark, and how far it had come.
+        self._marked: dict[int, Mark] = {}
         self._guard = guard or AddressGuard(LOOPBACK)
         self._cache = TailCache(settings.cache_megabytes * 1_000_000)
         self._timers = Timers(clock)
@@ -628,18 +633,20 @@ class Broker:
     # The past of messages: broker/facts.py.
 
     async def mark_progress(self) -> None:
-        """Of what has moved since the last time."""
+        """Of what has moved since its last mark; where that is too much at once, the longest ago first."""
         if not self._facts.is_on:
             return
         now = {topic.key: topic.visible_end for topic in [*self._topics.values(), *self._orphans.values()]}
         floors = [(queue.key, queue.settled.saved_floor) for queue in self._queues.values()]
         now |= {key: floor for key, floor in floors if floor is not None}
-        moved = {key: below for key, below in now.items() if below != self._marked.get(key)}
-        if moved:
-            at_ns = self._clock.now_ns()
-            marks = [Mark(key, at_ns, below) for key, below in moved.items()]
+        self._marked = {key: mark for key, mark in self._marked.items() if key in now}
+        moved = [key for key, below in now.items() if key not in self._marked or self._marked[key].below != below]
+        moved.sort(key=lambda key: self._marked[key].at_ns if key in self._marked else 0)
+        at_ns = self._clock.now_ns()
+        marks = [Mark(key, at_ns, now[key]) for key in moved[:MOST_MARKS]]
+        if marks:
             await self._log.commit([PutMarks(marks, self._facts.forget_before_ns)])
-        self._marked = now
+            self._marked |= {mark.key: mark for mark in marks}
 
     async def facts_of(self, numbers: Sequence[int], limit: int) -> Sequence[Fact]:
         return await self._log.facts_of(numbers, limit)

@@ -79,12 +79,10 @@ class DeskJourney:
 
     async def _with_lineage(self, failure_ids: Sequence[int]) -> list[int]:
         """Also what else the same messages met with when they were sent again."""
-        known = dict.fromkeys(failure_ids)
-        for failure_id in failure_ids:
-            failure = await self._store.get(failure_id)
-            if failure is not None and (failure.origin_id or failure.id) not in known:
-                known |= dict.fromkeys(await self._store.lineage(failure.origin_id or failure.id))
-        return sorted(known)[:MOST_FAILURES]
+        failures = [failure for one in failure_ids if (failure := await self._store.get(one)) is not None]
+        origins = {failure.origin_id or failure.id for failure in failures}
+        known = {one for origin in origins for one in await self._store.lineage(origin)}
+        return sorted(known | set(failure_ids))[:MOST_FAILURES]
 
     async def _row(self, failure_id: int) -> _Row | None:
         failure = await self._store.get(failure_id)

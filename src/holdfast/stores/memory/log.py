@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 from holdfast.broker.facts import FIRST_SLOT, Fact, Mark, Marked, oldest_minute, slots_of
@@ -44,7 +44,7 @@ class MemoryMessageLog:
         self._records: dict[tuple[str, str], bytes] = {}
         self._facts: list[Fact] = []
         self._places: dict[int, list[int]] = {}  # in them, by the messages that they name
-        self._marks: dict[int, dict[int, Mark]] = {}  # by topic or subscription, then by slot
+        self._marks: dict[int, _Marks] = {}  # by topic or subscription
         self._next_key = 1 + random.randrange(FIRST_KEYS)  # the SQLite log says why
 
     async def load(self) -> Contents:
@@ -120,7 +120,7 @@ class MemoryMessageLog:
             case PutMarks(marks, forget_before_ns):
                 for mark in marks:
                     if mark.key in self._topics or mark.key in self._subscriptions:
-                        _put_mark(self._marks.setdefault(mark.key, {}), mark, forget_before_ns)
+                        self._marks.setdefault(mark.key, _Marks()).put(mark, oldest_minute(forget_before_ns))
             case _:
                 assert_never(change)
 
@@ -174,7 +174,7 @@ class MemoryMessageLog:
         return [self._facts[place] for place in places[:limit]]
 
     async def marked(self, keys: Sequence[int], sequence: int) -> Mapping[int, Marked]:
-        return {key: _marked(self._marks[key].items(), sequence) for key in keys if self._marks.get(key)}
+        return {key: self._marks[key].around(sequence) for key in keys if key in self._marks and self._marks[key].slots}
 
     async def forget_facts(self, before_ns: int, limit: int) -> int:
         kept = [fact for fact in self._facts[:limit] if fact.at_ns >= before_ns]
@@ -213,26 +213,27 @@ def _settle(progress: Progress, change: Settle) -> None:
     progress.failed.update(change.failed_set)
 
 
-def _put_mark(slots: dict[int, Mark], mark: Mark, forget_before_ns: int) -> None:
-    wanted = slots_of(mark)
-    is_new_minute = wanted[-1] not in slots
-    slots |= dict.fromkeys(wanted, mark)
-    if not is_new_minute:
-        return
-    for slot in [slot for slot in slots if 0 <= slot < oldest_minute(forget_before_ns)]:
-        del slots[slot]
+class _Marks:
+    """Of one topic or subscription, by slot."""
 
+    def __init__(self) -> None:
+        self.slots: dict[int, Mark] = {}
+        self._oldest = 0  # minute that is kept
 
-def _marked(marks: Iterable[tuple[int, Mark]], sequence: int) -> Marked:
-    after_ns, by_ns, before_first = None, None, False
-    for slot, mark in marks:
-        if slot == FIRST_SLOT:
-            before_first = sequence < mark.below
-        if mark.below > sequence:
-            by_ns = mark.at_ns if by_ns is None else min(by_ns, mark.at_ns)
-        else:
-            after_ns = mark.at_ns if after_ns is None else max(after_ns, mark.at_ns)
-    return Marked(after_ns, by_ns, before_first)
+    def put(self, mark: Mark, oldest: int) -> None:
+        wanted = slots_of(mark)
+        if oldest == self._oldest and wanted[-1] in self.slots:  # nothing to forget, as nearly always
+            self.slots |= dict.fromkeys(wanted, mark)
+            return
+        self._oldest = oldest
+        self.slots |= dict.fromkeys(wanted, mark)
+        self.slots = {slot: one for slot, one in self.slots.items() if slot < 0 or slot >= oldest}
+
+    def around(self, sequence: int) -> Marked:
+        after_ns = max([one.at_ns for one in self.slots.values() if one.below <= sequence], default=None)
+        by_ns = min([one.at_ns for one in self.slots.values() if one.below > sequence], default=None)
+        first = self.slots.get(FIRST_SLOT)
+        return Marked(after_ns, by_ns, first is not None and sequence < first.below)
 
 
 def _copy(progress: Progress) -> Progress:

@@ -159,7 +159,7 @@ _numbers = st.sampled_from(NUMBERS)
 _facts = st.builds(
     Fact,
     _numbers,
-    st.integers(0, 2**62),
+    st.integers(0, END - 1),
     st.sampled_from(What),
     st.integers(1, 9),
     st.integers(0, 2**31),

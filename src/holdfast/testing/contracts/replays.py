@@ -47,6 +47,33 @@ class ReplayContract:
         [(name, details)] = await actions(store)
         assert (name, details["job"], details["count"]) == ("replay.plan", job.id, 3)
 
+    async def test_messages_lead_to_their_failures_and_these_to_what_was_sent(self, store: DeskStore) -> None:
+        await store.record(
+            [
+                a_failure("m-1"),
+                a_failure("m-1", subscription="projects/local/subscriptions/another"),
+                a_failure("m-2", sent_message_id="r-2"),
+                a_failure("m-3"),
+            ]
+        )
+        first, second, third, fourth = [(await store.of_messages([f"m-{n}"], 9)) for n in (1, 2, 3, 4)]
+        assert (len(first), len(second), len(third), list(fourth)) == (2, 1, 1, [])
+        assert list(await store.of_messages(["r-2"], 9)) == list(second)
+        assert list(await store.of_messages(["m-3", "r-2", "m-1", ""], 9)) == [*first, *second, *third]
+        assert list(await store.of_messages(["m-3", "m-1"], 2)) == list(first)
+        assert list(await store.of_messages(["\0", "ü", "x" * 5000], 9)) == []
+        assert list(await store.of_messages([], 9)) == []
+
+        jobs = [await planned(store, selection=Selection(ids=tuple(third))) for _ in range(2)]
+        assert [item.job_id for item in await store.items_of(third, 9)] == [job.id for job in jobs]
+        [item] = await items(store, jobs[0])
+        sent = replace(item, state=ItemState.SENT, message_id="r-3", sent_at_ns=5)
+        await store.save_items([sent])
+        assert (await store.items_of(third, 9))[0] == sent
+        assert len(await store.items_of([*first, *third], 1)) == 1
+        assert list(await store.items_of(first, 9)) == []
+        assert list(await store.of_messages(["r-3"], 9)) == list(third)
+
     async def test_a_job_comes_back_as_it_was(self, store: DeskStore) -> None:
         selection = Selection(
             ids=(1, 2),
