@@ -161,7 +161,12 @@ async def test_what_people_are_told(tmp_path: Path) -> None:
         f"The oldest message of {PATH} has not been acked for more than 5 minutes",
         began,
         value=301.5,
-        details={"runbook": "runbook#oldest-unacked"},
+        details={
+            "runbook": "runbook#oldest-unacked",
+            "measured": "301.5 seconds",
+            "limit": "5 minutes",
+            "next": "holdfast push status",
+        },
     )
     assert (ended.key, ended.started_at_ns, ended.ended_at_ns) == (begun.key, began, began + 60 * NANOSECONDS)
 
