@@ -63,12 +63,13 @@ class Evaluator:
         self._asked_early = asyncio.Event()
         self._last_ns: int | None = None  # of the last evaluation, also by a process before this one
 
-    async def resume(self) -> None:
-        """With what the process before this one knew."""
+    async def resume(self, told: Iterable[Alert] = ()) -> None:
+        """With what the process before this one knew. `told` are alerts that people believe to fire: one that it was
+        killed before it could note must end for them too."""
         kept = await self._store.load()
         for snapshot in kept.snapshots:
             self._history.add(snapshot)
-        self._states = kept.states
+        self._states = {**{_subject(alert): _state(alert) for alert in told}, **kept.states}
         self._last_ns = self._history.newest_ns
 
     def look_soon(self) -> None:
@@ -149,6 +150,10 @@ class Evaluator:
 
     # What it tells of itself.
 
+    def firing(self) -> list[Alert]:
+        states = self._states.items()
+        return [self.alert_of(subject, state) for subject, state in states if state.firing_ns is not None]
+
     @property
     def states(self) -> Mapping[Subject, State]:
         return self._states
@@ -166,3 +171,11 @@ class Evaluator:
 def _details(rule: Rule, labels: Mapping[str, str], value: float, runbook_url: str) -> dict[str, str]:
     found = {"runbook": f"{runbook_url}#{rule.runbook}", "measured": measured(rule, value), "limit": limit(rule)}
     return found | ({"next": command(rule, labels)} if rule.command else {})
+
+
+def _subject(alert: Alert) -> Subject:
+    return Subject(alert.rule, alert.severity, tuple(sorted(alert.labels.items())))
+
+
+def _state(alert: Alert) -> State:
+    return State(alert.started_at_ns, alert.started_at_ns, alert.value or 0.0)

@@ -84,7 +84,8 @@ class Watch:
                 alerts.runbook_url,
             )
             await notifier.resume()
-            await evaluator.resume()
+            await evaluator.resume(notifier.ledger.open_alerts())
+            await notifier.accept(evaluator.firing())  # of a process that had no receivers
             registry.register(evaluator.families)
             registry.register(notifier.families)
             self._board = Board(evaluator, notifier, self._clock)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from holdfast.alerts.alert import Alert
 from holdfast.alerts.notify.notification import Notification
 from holdfast.alerts.notify.silences import Silence
+
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,9 @@ class Ledger:
         """By the alert's key."""
         return {alert.key: one for one, alert in self.alerts.items() if alert.ended_at_ns is None}
 
+    def open_alerts(self) -> list[Alert]:
+        return [alert for alert in self.alerts.values() if alert.ended_at_ns is None]
+
     def notices_of(self, receiver: str, group: str) -> Iterator[tuple[Notice, Alert]]:
         for alert_id in self._members.get((receiver, group), ()):
             yield self.notices[receiver, alert_id], self.alerts[alert_id]
@@ -167,7 +173,7 @@ class Ledger:
         return Changes(groups={key: replace(one, due_ns=min(one.due_ns, now_ns)) for key, one in self.groups.items()})
 
 
-def _put(known: dict, changed: Mapping) -> None:  # type: ignore[type-arg]
+def _put(known: dict[KeyT, ValueT], changed: Mapping[KeyT, ValueT | None]) -> None:
     for key, value in changed.items():
         if value is None:
             known.pop(key, None)

@@ -40,13 +40,13 @@ class MailServer:
 
 class Email:
     def __init__(self, server: MailServer, sender: str, to: Sequence[str]) -> None:
-        self._server = server
+        self.server = server
         self._sender = sender
         self._to = to
 
     @property
     def where(self) -> str:
-        return f"smtp://{self._server.host}:{self._server.port}"
+        return f"smtp://{self.server.host}:{self.server.port}"
 
     async def send(self, notification: Notification) -> NotSent | None:
         mail = self.mail(notification)
@@ -54,18 +54,16 @@ class Email:
             await asyncio.to_thread(self._send, mail)
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
-            return NotSent(f"{self._server.host} takes no mail for {', '.join(error.recipients)}", min(codes) >= 500)
+            return NotSent(f"{self.server.host} takes no mail for {', '.join(error.recipients)}", min(codes) >= 500)
         except smtplib.SMTPResponseException as error:
             said = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else ""
             return NotSent(
-                self._shown(f"{self._server.host} answered {error.smtp_code}: {said}"), error.smtp_code >= 500
+                self._shown(f"{self.server.host} answered {error.smtp_code}: {said}"), error.smtp_code >= 500
             )
-        except smtplib.SMTPException as error:  # it does not offer what the settings ask for
-            return NotSent(self._shown(f"{self._server.host}: {error}"), refused=True)
+        except smtplib.SMTPNotSupportedError as error:  # what the settings ask for
+            return NotSent(self._shown(f"{self.server.host}: {error}"), refused=True)
         except (OSError, ValueError) as error:
-            return NotSent(
-                self._shown(f"cannot send mail by {self._server.host}: {str(error) or type(error).__name__}")
-            )
+            return NotSent(self._shown(f"cannot send mail by {self.server.host}: {str(error) or type(error).__name__}"))
         return None
 
     def mail(self, notification: Notification) -> EmailMessage:
@@ -81,7 +79,7 @@ class Email:
         return mail
 
     def _send(self, mail: EmailMessage) -> None:
-        server = self._server
+        server = self.server
         context = ssl.create_default_context(cafile=server.ca_file or None)
         if server.security == TLS:
             smtp: smtplib.SMTP = smtplib.SMTP_SSL(server.host, server.port, timeout=TIMEOUT_SECONDS, context=context)
@@ -95,6 +93,6 @@ class Email:
             smtp.send_message(mail)
 
     def _shown(self, text: str) -> str:
-        password = self._server.password
+        password = self.server.password
         text = password.taken_out_of(text) if password else text
         return printable(text, LONGEST_ERROR)

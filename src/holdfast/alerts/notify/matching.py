@@ -26,7 +26,7 @@ def parse_matchers(texts: Sequence[str]) -> tuple[Matcher, ...]:
 
 def _parsed(text: str) -> Matcher:
     # What is not in quotes is plain text: shells eat quotes.
-    found = re.fullmatch(r'\s*(\w+)\s*(=~|!~|!=|=(?!~))\s*([^"].*?|)\s*', text, re.DOTALL)
+    found = re.fullmatch(r'\s*(\w+)\s*(=~|!~|!=|=(?!~))\s*+(?!")(.*?)\s*', text, re.DOTALL)
     if found:
         try:
             return Matcher(found[1], found[2], found[3])
