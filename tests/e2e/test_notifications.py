@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.cli.main import cli
+from holdfast.model.timestamps import parse_rfc3339
 from tests.support import http
 from tests.support.process import Launcher, Running
 from tests.support.pubsub import Pubsub
@@ -32,7 +33,7 @@ name = "hook"
 kind = "webhook"
 url_env = "HOOK_URL"
 secret_env = "HOOK_SECRET"
-match = ['rule=~"DeadLettersWait|DeliveryPaused"']
+match = ['rule=~"DeadLettersWait|DeliveryPaused|PermanentFailure"']
 group_wait = 0
 group_interval = "1s"
 """
@@ -68,6 +69,13 @@ def asked(running: Running, *args: str) -> Any:
 
 def waiting(alerts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one for one in alerts if one["rule"] == "DeadLettersWait"]
+
+
+def judged(running: Running) -> float:
+    """When, in seconds since 1970; 0 before the first time."""
+    with urllib.request.urlopen(f"{running.url}/metrics") as answer:
+        found = re.search(r"^holdfast_alerts_last_evaluation\S* (\S+)$", answer.read().decode(), re.MULTILINE)
+    return float(found[1]) if found else 0.0
 
 
 def take_in_hand(running: Running) -> None:
@@ -135,6 +143,18 @@ def test_a_storm_is_told_before_the_next_look_is_due(launcher: Launcher, hook: W
             pubsub.publish_one("storm", {"n": number})
     [told] = eventually(lambda: hook.told("DeliveryPaused", "firing"), 30)
     assert told["alerts"][0]["labels"] == {"subscription": "projects/local/subscriptions/storm.push"}
+
+
+def test_a_permanent_failure_is_told_before_the_next_look_is_due(launcher: Launcher, hook: Webhook) -> None:
+    """The first look is past: before it, nobody knows whether a failure is new."""
+    running = up(launcher, hook, interval=12)
+    eventually(lambda: judged(running), 40)
+    seen = judged(running)
+    make_a_dead_letter(running)
+    [told] = eventually(lambda: hook.told("PermanentFailure", "firing"), 30)
+    assert told["alerts"][0]["summary"] == "A failed message has become a permanent failure: a person must see to it"
+    began = parse_rfc3339(told["alerts"][0]["startedAt"]) / 1e9
+    assert began - seen < 10
 
 
 def test_silences_are_made_seen_and_lifted(launcher: Launcher, hook: Webhook) -> None:

@@ -43,6 +43,7 @@ class Watch:
         self._clock = clock
         self._part = part
         self._board: Board | None = None
+        self._evaluator: Evaluator | None = None
         alerts = settings.alerts
         self._rules = rules_from(alerts, settings.general.project)
         # As push does: the addresses that may be called, and the authorities that are trusted, are the process's.
@@ -54,6 +55,11 @@ class Watch:
     def routes(self) -> list[Route]:
         rules = alert_rules.routes(self._rules, self._settings.alerts.runbook_url)
         return [*rules, *alerts_api.routes(self._asked, self._clock)]
+
+    def look_soon(self) -> None:
+        """Something has happened that people should not hear of an interval later."""
+        if self._evaluator is not None:
+            self._evaluator.look_soon()
 
     def _asked(self) -> Board:
         if not self._settings.alerts.enabled:
@@ -74,7 +80,7 @@ class Watch:
             database = await entered(stack, await open_alerts(self._settings, self._part))
             notifier = Notifier(self._receivers, self._quiet_times, SqliteAlertLedger(database), self._clock)
             sinks: list[AlertSink] = [notifier] if has_log(alerts.receivers) else [LogSink(), notifier]
-            evaluator = Evaluator(
+            self._evaluator = evaluator = Evaluator(
                 self._rules,
                 registry.collect,
                 SqliteAlertStates(database),
@@ -91,7 +97,7 @@ class Watch:
             self._board = Board(evaluator, notifier, self._clock)
             await stack.enter_async_context(background(notifier.run()))
             await stack.enter_async_context(background(evaluator.run()))
-            with _LookSoon(evaluator.look_soon):
+            with _LookSoon(self.look_soon):
                 yield
             self._board = None
 

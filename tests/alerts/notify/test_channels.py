@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.alerts.alert import Alert, Severity
-from holdfast.alerts.notify.channel import NotSent
+from holdfast.alerts.notify.channel import Channel, NotSent
 from holdfast.alerts.notify.notification import CHANGE, Notification, from_json, to_json
 from holdfast.alerts.notify.reading import Reading
 from holdfast.alerts.notify.receiver import Receiver
@@ -21,7 +23,7 @@ from holdfast.outgoing.client import OutgoingClient
 from holdfast.testing import ManualClock
 from tests.alerts.notify import endpoints
 from tests.alerts.notify.endpoints import ROUTING_KEY, SIGNING_SECRET, SLACK_PATH, Endpoint, Incidents, endpoint
-from tests.alerts.notify.telling import alert
+from tests.alerts.notify.telling import Telling, alert
 
 SECRETS = {"KEY": ROUTING_KEY, "SECRET": SIGNING_SECRET}
 
@@ -260,3 +262,67 @@ async def test_the_log_is_a_receiver_too(channels: Channels, caplog: pytest.LogC
         ("CRITICAL", "[CRITICAL] a is late"),
         ("INFO", "[RESOLVED] a is late"),
     ]
+
+
+# Kills, with the real channels.
+
+
+class DiesAfter:
+    """The process is killed once the request is answered, before anybody could note it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self.where = channel.where
+        self.kills = 1
+
+    async def send(self, notification: Notification) -> NotSent | None:
+        result = await self._channel.send(notification)
+        if self.kills:
+            self.kills -= 1
+            raise asyncio.CancelledError
+        return result
+
+
+async def killed_once(receiver: Receiver, folder: Path) -> None:
+    """An alert begins, its message goes out, the process dies; the next one sends again and tells the end."""
+    telling = await Telling(folder, replace(receiver, channel=DiesAfter(receiver.channel))).start()
+    await telling.begin(alert())
+    with pytest.raises(asyncio.CancelledError):
+        await telling.after(10)
+    await telling.restart()
+    await telling.after(60)
+    await telling.end(alert())
+    await telling.after(120)
+    await telling.stop()
+
+
+async def test_pagerduty_makes_one_incident_of_it(channels: Channels, tmp_path: Path) -> None:
+    async with endpoint(endpoints.pagerduty) as found:
+        await killed_once(channels.pagerduty(found), tmp_path)
+    assert [event["event_action"] for event in found.taken] == ["trigger", "trigger", "resolve"]
+    incidents = Incidents(found.taken)
+    assert (len(incidents.opened), incidents.open) == (1, set())
+
+
+async def test_a_webhook_knows_it_by_its_id(channels: Channels, tmp_path: Path) -> None:
+    async with endpoint(endpoints.standard_webhook) as found:
+        await killed_once(channels.webhook(found), tmp_path)
+    ids = [headers["webhook-id"] for headers in found.headers]
+    assert (ids[0] == ids[1], ids[1] == ids[2], len(ids)) == (True, False, 3)
+    assert found.taken[0] == found.taken[1]
+
+
+async def test_an_outage_of_pagerduty_loses_nothing_and_keeps_the_order(channels: Channels, tmp_path: Path) -> None:
+    async with endpoint(endpoints.pagerduty) as found:
+        receiver = channels.pagerduty(found)
+        telling = await Telling(tmp_path, receiver).start()
+        found.answers += [(500, {}, ""), (429, {"Retry-After": "120"}, ""), (503, {}, "")]
+        await telling.begin(alert("One"), alert("Two"))
+        await telling.after(11)
+        await telling.end(alert("One"))
+        await telling.after(600)
+        await telling.stop()
+    actions = [(event["event_action"], event.get("payload", {}).get("class")) for event in found.taken]
+    assert actions == [("trigger", "One"), ("trigger", "Two"), ("resolve", None)]
+    incidents = Incidents(found.taken)
+    assert (len(incidents.opened), len(incidents.open)) == (2, 1)
