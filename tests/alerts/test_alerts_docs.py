@@ -18,7 +18,7 @@ from holdfast.alerts.notify import webhook
 from holdfast.alerts.notify.quiet_times import quiet_times
 from holdfast.alerts.notify.reading import KINDS, Reading
 from holdfast.alerts.presentation import for_how_long
-from holdfast.alerts.rule import Rule
+from holdfast.alerts.rule import Rule, selectors_of
 from holdfast.alerts.table import RULES
 from holdfast.alerts.tuning import rules_from
 from holdfast.cli.main import cli
@@ -117,3 +117,12 @@ def test_the_check_of_signatures_that_is_shown_works() -> None:
         headers["webhook-timestamp"] = str(old)
         headers["webhook-signature"] = webhook.signature(key, "ntf_1", old, b"{}")
         assert not is_genuine(secret, headers, b"{}")
+
+
+def test_each_rule_is_judged_by_one_part_alone() -> None:
+    """As the page says of parts that run alone: none of them tells what another one tells."""
+    parts = {"broker": "broker", "push": "broker", "consumer": "consume", "desk": "desk", "alerts": "each its own"}
+    for rule in RULES:
+        names = {one.metric for one in selectors_of(rule.measure)}
+        found = {"desk" if name.startswith("dlq_") else parts[name.split("_")[1]] for name in names}
+        assert len(found) == 1, rule.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,3 +132,6 @@ class Telling:
     def counts(self) -> dict[tuple[str, ...], float]:
         family = self.notifier.families()[0]
         return {sample.labels: sample.value for sample in family.samples if sample.value}  # type: ignore[misc]
+
+
+Start = Callable[..., Awaitable[Telling]]
