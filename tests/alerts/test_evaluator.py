@@ -172,7 +172,7 @@ async def test_what_people_are_told(tmp_path: Path) -> None:
             "runbook": "runbook#oldest-unacked",
             "measured": "301.5 seconds",
             "limit": "5 minutes",
-            "next": "holdfast push status",
+            "next": f"holdfast subscriptions show {PATH}",
         },
     )
     assert (ended.key, ended.started_at_ns, ended.ended_at_ns) == (begun.key, began, began + 60 * NANOSECONDS)

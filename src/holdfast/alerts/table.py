@@ -43,6 +43,7 @@ GROUPS_OF_IT = "holdfast failures groups --state open --subscription {subscripti
 OPEN_GROUPS = "holdfast failures groups --state open"
 PUSH_STATUS = "holdfast push status"
 PUSH_STATUS_OF_IT = "holdfast push status {subscription}"
+SHOW_IT = "holdfast subscriptions show {subscription}"
 READ_STORE = "holdfast docs list"
 
 RULES: tuple[Rule, ...] = (
@@ -196,7 +197,7 @@ RULES: tuple[Rule, ...] = (
         "The oldest message of {subscription} has not been acked for more than {limit}",
         "oldest-unacked",
         by=_SUBSCRIPTION,
-        command=PUSH_STATUS,
+        command=SHOW_IT,
     ),
     Rule(
         "OldestUnackedHigh",
@@ -206,7 +207,7 @@ RULES: tuple[Rule, ...] = (
         "The oldest message of {subscription} has not been acked for more than {limit}",
         "oldest-unacked",
         by=_SUBSCRIPTION,
-        command=PUSH_STATUS,
+        command=SHOW_IT,
     ),
     Rule(
         "BacklogGrows",
@@ -217,7 +218,7 @@ RULES: tuple[Rule, ...] = (
         "backlog-grows",
         for_seconds=15 * MINUTE,
         by=_SUBSCRIPTION,
-        command=PUSH_STATUS,
+        command=SHOW_IT,
     ),
     Rule(
         "BacklogGrowsOn",
@@ -228,7 +229,7 @@ RULES: tuple[Rule, ...] = (
         "backlog-grows",
         for_seconds=30 * MINUTE,
         by=_SUBSCRIPTION,
-        command=PUSH_STATUS,
+        command=SHOW_IT,
     ),
     Rule(
         "DeliveryPaused",
