@@ -112,6 +112,7 @@ def test_killed_with_the_request_out_it_sends_the_same_again(launcher: Launcher,
     [told] = eventually(lambda: hook.told("DeadLettersWait", "firing"))
     assert told["webhook-id"] == told["id"] == out["webhook-id"]
     assert told["alerts"] == out["alerts"]
+    eventually(lambda: waiting(http.get(f"{second.url}/api/v1/alerts").body["alerts"])[0]["told"] == ["hook"])
     second.kill()
 
     third = up(launcher, hook)  # what was told is not told again, and its end is
