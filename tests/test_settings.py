@@ -344,6 +344,13 @@ def test_an_unknown_variable(variable: str, hint: str) -> None:
     assert hint in error.allowed
 
 
+@pytest.mark.parametrize("variable", ["HOLDFAST_SLACK_URL", "HOLDFAST_PAGERDUTY_KEY", "HOLDFAST_SMTP_PASSWORD"])
+def test_an_unknown_variable_that_may_be_a_secret_is_not_shown(variable: str) -> None:
+    error = complaint({}, {variable: "canary"})
+    assert error.key == variable
+    assert "canary" not in str(error)
+
+
 def test_other_variables_are_none_of_our_business() -> None:
     assert from_environment(HOLD="x", HOLDFASTX="y", PATH="z") == Settings()
 

@@ -846,7 +846,7 @@ resource "google_monitoring_alert_policy" "delivery_paused" {
     display_name = "HoldfastDeliveryPaused"
     condition_prometheus_query_language {
       query                     = "max by (subscription) (holdfast_broker_paused{subscription=~\"projects/[^/]+/subscriptions/(?:${local.subscriptions})\"}) > 0"
-      duration                  = "300s"
+      duration                  = "0s"
       evaluation_interval       = "30s"
       rule_group                = "holdfast"
       alert_rule                = "HoldfastDeliveryPaused"
@@ -856,7 +856,7 @@ resource "google_monitoring_alert_policy" "delivery_paused" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Delivery to a subscription has paused for 5 minutes, because it failed in a storm.\n\nWhat to do: ${var.runbook_url}#delivery-paused"
+    content   = "Delivery to a subscription has paused, because it failed in a storm.\n\nWhat to do: ${var.runbook_url}#delivery-paused"
   }
 
   user_labels = {
@@ -1060,6 +1060,35 @@ resource "google_monitoring_alert_policy" "notifications_refused" {
   documentation {
     mime_type = "text/markdown"
     content   = "A receiver refuses notifications: nobody hears of alerts there.\n\nWhat to do: ${var.runbook_url}#notifications-refused"
+  }
+
+  user_labels = {
+    severity = "warning"
+  }
+}
+
+resource "google_monitoring_alert_policy" "notifications_wait" {
+  project               = var.project
+  display_name          = "HoldfastNotificationsWait"
+  combiner              = "OR"
+  severity              = "WARNING"
+  notification_channels = lookup(var.notification_channels, "warning", [])
+
+  conditions {
+    display_name = "HoldfastNotificationsWait"
+    condition_prometheus_query_language {
+      query                     = "max by (receiver) (holdfast_alerts_notifications_waiting) > 0"
+      duration                  = "900s"
+      evaluation_interval       = "30s"
+      rule_group                = "holdfast"
+      alert_rule                = "HoldfastNotificationsWait"
+      disable_metric_validation = true
+    }
+  }
+
+  documentation {
+    mime_type = "text/markdown"
+    content   = "A receiver could not be told of alerts for 15 minutes.\n\nWhat to do: ${var.runbook_url}#notifications-wait"
   }
 
   user_labels = {

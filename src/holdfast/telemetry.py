@@ -22,6 +22,9 @@ LONGEST_VALUE = 500
 ALERT = logging.CRITICAL + 10
 logging.addLevelName(ALERT, "ALERT")
 
+# Of a record that alerts should not wait for, although nobody must act yet: the rules are judged at once.
+JUDGE_SOON = "judge_soon"
+
 _ENCODER = json.JSONEncoder(default=str)  # json.dumps would make one each time
 
 # The same on every line of a process: for programs that collect many, not for people who look at one.

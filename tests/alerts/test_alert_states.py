@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.alerts.alert import Severity
 from holdfast.alerts.states import Kept, Series, Snapshot, State, Subject
 from holdfast.stores.sqlite import alert_states as module
+from holdfast.stores.sqlite.alert_ledger import SqliteAlertLedger
 from holdfast.stores.sqlite.alert_states import SqliteAlertStates
 from holdfast.stores.sqlite.alerts_schema import SCHEMA
 from holdfast.stores.sqlite.database import Database
@@ -71,3 +73,16 @@ async def test_series_that_are_gone_do_not_pile_up(tmp_path: Path) -> None:
     count = await database.read(lambda connection: connection.execute("SELECT count(*) FROM alert_series").fetchone())
     await database.close()
     assert count[0] <= 800 + module_spare
+
+
+async def test_a_file_of_the_first_format_is_brought_forward(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.db"
+    database = await Database.open(path, replace(SCHEMA, migrations=SCHEMA.migrations[:1]))
+    store = SqliteAlertStates(database)
+    await store.load()
+    await store.save(Snapshot(5, {B: 1.0}), FIRING, 0)
+    await database.close()
+    assert (await reloaded(path)).states == FIRING
+    database = await Database.open(path, SCHEMA)
+    assert (await SqliteAlertLedger(database).load()).alerts == {}
+    await database.close()

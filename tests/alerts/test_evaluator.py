@@ -29,12 +29,14 @@ from tests.alerts.timelines import (
     OLDEST,
     OPEN,
     PATH,
+    PAUSED,
     PERMANENT,
     RECORDED,
     TIMELINES,
     Timeline,
     answers,
 )
+from tests.support.waiting import comes_about
 
 MINUTE = 60.0
 
@@ -68,25 +70,30 @@ class Watch:
         self._database: Database | None = None
         self.evaluator: Evaluator
 
-    async def start(self) -> None:
+    async def start(self, *told: Alert) -> None:
         self._database = await Database.open(self._path, SCHEMA)
         states = SqliteAlertStates(self._database)
         self.evaluator = Evaluator(self._rules, self.read, states, self.sink, self.clock, MINUTE, "runbook")
-        await self.evaluator.resume()
+        await self.evaluator.resume(told)
 
     async def stop(self) -> None:
         """What it has saved is all that remains, as after a kill."""
         assert self._database
         await self._database.close()
 
-    async def restart(self) -> None:
+    async def restart(self, *told: Alert) -> None:
         await self.stop()
-        await self.start()
+        await self.start(*told)
 
     async def read(self) -> Iterable[Family]:
         if self.broken:
             raise StorageUnavailable("locked")
         return families(self.says)
+
+    async def saved(self) -> None:
+        """The look that is under way is over: it saves last, and this waits behind it."""
+        assert self._database
+        await self._database.submit(lambda connection: connection.execute("SELECT 1").fetchone())
 
     def firing(self, rule: str) -> list[dict[str, str]]:
         states = self.evaluator.states.items()
@@ -161,7 +168,12 @@ async def test_what_people_are_told(tmp_path: Path) -> None:
         f"The oldest message of {PATH} has not been acked for more than 5 minutes",
         began,
         value=301.5,
-        details={"runbook": "runbook#oldest-unacked"},
+        details={
+            "runbook": "runbook#oldest-unacked",
+            "measured": "301.5 seconds",
+            "limit": "5 minutes",
+            "next": f"holdfast subscriptions show {PATH}",
+        },
     )
     assert (ended.key, ended.started_at_ns, ended.ended_at_ns) == (begun.key, began, began + 60 * NANOSECONDS)
 
@@ -322,4 +334,82 @@ async def test_the_largest_of_several_series_counts(tmp_path: Path) -> None:
     assert watched.firing("Any") == [{}]
     await watched.minute({other: 5, OLDEST: 6})
     assert watched.firing("Any") == []
+    await watched.stop()
+
+
+async def test_what_people_were_told_ends_also_where_a_kill_kept_it_from_being_noted(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+    await watched.minute({PAUSED: 0})
+    told = Alert("DeliveryPaused", Severity.WARNING, OF_SUBSCRIPTION, "it pauses", 5 * NANOSECONDS, value=1.0)
+    await watched.restart(told)
+    assert watched.firing("DeliveryPaused") == [OF_SUBSCRIPTION]
+    await watched.minute({PAUSED: 1})
+    assert watched.sink.alerts == []  # it fires, as everybody knows
+    await watched.minute({PAUSED: 0})
+    [ended] = watched.sink.alerts
+    assert (ended.key, ended.started_at_ns, ended.ended_at_ns is None) == (told.key, told.started_at_ns, False)
+    await watched.stop()
+
+
+# Sooner than the interval.
+
+
+async def running(watched: Watch) -> asyncio.Task[None]:
+    task = asyncio.create_task(watched.evaluator.run())
+    await settled()
+    return task
+
+
+async def settled() -> None:
+    """Until everybody who need not wait for a file sleeps again."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def told(watched: Watch, *rules: str) -> None:
+    async def are_told() -> bool:
+        return sorted(one.rule for one in watched.sink.alerts) == sorted(rules)
+
+    await comes_about(are_told)
+
+
+async def test_it_looks_early_when_it_is_asked_to_and_once_in_an_interval(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+    watched.says = {PERMANENT: 1}
+    await watched.evaluator.evaluate()
+    task = await running(watched)
+    watched.says = {PERMANENT: 2}
+    watched.evaluator.look_soon()
+    await settled()
+    assert watched.sink.alerts == []  # the desk's totals are some seconds old
+    watched.clock.advance(3)
+    await told(watched, "PermanentFailure")
+    await watched.saved()
+    watched.says = {PERMANENT: 2, OLDEST: 9999}
+    watched.evaluator.look_soon()
+    watched.clock.advance(50)
+    await settled()
+    assert len(watched.sink.alerts) == 1
+    watched.clock.advance(7)  # the interval is over
+    await told(watched, "PermanentFailure", "OldestUnacked", "OldestUnackedHigh")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await watched.stop()
+
+
+async def test_a_look_that_is_due_anyway_is_not_made_twice(tmp_path: Path) -> None:
+    watched = await watch(tmp_path)
+    task = await running(watched)
+    watched.clock.advance(58)
+    watched.evaluator.look_soon()
+    await settled()
+    assert len(watched.evaluator.families()) == 1  # nobody has looked yet
+    watched.clock.advance(2)
+
+    async def has_looked() -> bool:
+        return len(watched.evaluator.families()) == 2
+
+    await comes_about(has_looked)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     await watched.stop()

@@ -66,6 +66,7 @@ BACKLOG = f"holdfast_broker_backlog{SUBSCRIPTION}"
 PAUSED = f"holdfast_broker_paused{SUBSCRIPTION}"
 DROPPED = f"holdfast_push_dropped_total{SUBSCRIPTION}"
 REFUSED = 'holdfast_alerts_notifications_total{receiver="slack",result="refused"}'
+UNTOLD = 'holdfast_alerts_notifications_waiting{receiver="slack"}'
 RATE = "dlq_retry_success_rate"
 
 
@@ -287,10 +288,16 @@ WORK = [
         "DeliveryPaused",
         "a pause",
         {PAUSED: flat(0, 5) + flat(1, 10) + flat(0, 5)},
-        [(10, 14)],
+        [(5, 14)],
         OF_SUBSCRIPTION,
     ),
-    Timeline("DeliveryPaused", "short pauses", {PAUSED: (flat(1, 4) + flat(0, 2)) * 5}),
+    Timeline(
+        "DeliveryPaused",
+        "a short pause, at once",
+        {PAUSED: flat(0, 5) + flat(1, 1) + flat(0, 5)},
+        [(5, 5)],
+        OF_SUBSCRIPTION,
+    ),
     Timeline(
         "PushEndpointFails",
         "an endpoint that is away",
@@ -356,6 +363,14 @@ STORE = [
         [(20, 34)],
         {"receiver": "slack"},
     ),
+    Timeline(
+        "NotificationsWait",
+        "a receiver that is away",
+        {UNTOLD: flat(0, 5) + flat(3, 20) + flat(0, 5)},
+        [(20, 24)],
+        {"receiver": "slack"},
+    ),
+    Timeline("NotificationsWait", "short trouble", {UNTOLD: (flat(1, 14) + flat(0, 1)) * 3}),
 ]
 
 TUNED = [

@@ -52,6 +52,7 @@ def test_json_for_programs(tmp_path: Path) -> None:
         "criticalOnly": False,
         "summary": "The oldest message of {subscription} has not been acked for more than 77 seconds",
         "runbook": "docs/runbook.md#oldest-unacked",
+        "command": "holdfast subscriptions show {subscription}",
         "prometheusAlert": "HoldfastOldestUnacked",
         "promql": "max by (subscription) (holdfast_broker_oldest_unacked_seconds) > 77",
     }

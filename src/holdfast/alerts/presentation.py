@@ -26,6 +26,7 @@ def presented(rule: Rule, runbook_url: str) -> dict[str, Any]:
         "criticalOnly": rule.critical_only,
         "summary": words.summary(rule, {}),
         "runbook": f"{runbook_url}#{rule.runbook}",
+        "command": rule.command,
         "prometheusAlert": f"{PREFIX}{rule.name}",
         "promql": condition(rule),
     }

@@ -100,7 +100,7 @@ def narrowed(measure: Measure, matcher: Matcher) -> Measure:
 class Rule:
     """`by` are the labels that are kept: there is one alert for each of their values. `critical_only` keeps to the
     subscriptions that the user calls critical. `summary` may have {label} of those kept, {limit}, {for} and {window}.
-    `runbook` is a section of docs/runbook.md."""
+    `runbook` is a section of docs/runbook.md, `command` what to run first; it may have {label} too."""
 
     name: str
     severity: Severity
@@ -112,3 +112,4 @@ class Rule:
     for_seconds: int = 0
     by: tuple[str, ...] = ()
     critical_only: bool = False
+    command: str = ""

@@ -38,6 +38,14 @@ ANSWERS = _some(consumer.ANSWERS, 'status!="429"')
 SERVER_ERRORS = _some(consumer.ANSWERS, 'status=~"5.."')
 CLIENT_ERRORS = _some(consumer.ANSWERS, 'status=~"4..",status!="429"')
 
+# What shows more of it.
+GROUPS_OF_IT = "holdfast failures groups --state open --subscription {subscription}"
+OPEN_GROUPS = "holdfast failures groups --state open"
+PUSH_STATUS = "holdfast push status"
+PUSH_STATUS_OF_IT = "holdfast push status {subscription}"
+SHOW_IT = "holdfast subscriptions show {subscription}"
+READ_STORE = "holdfast docs list"
+
 RULES: tuple[Rule, ...] = (
     # Dead letters.
     Rule(
@@ -50,6 +58,7 @@ RULES: tuple[Rule, ...] = (
         for_seconds=5 * MINUTE,
         by=_SUBSCRIPTION,
         critical_only=True,
+        command=GROUPS_OF_IT,
     ),
     Rule(
         "DeadLettersStay",
@@ -61,6 +70,7 @@ RULES: tuple[Rule, ...] = (
         for_seconds=15 * MINUTE,
         by=_SUBSCRIPTION,
         critical_only=True,
+        command=GROUPS_OF_IT,
     ),
     Rule(
         "DeadLettersBurst",
@@ -71,6 +81,7 @@ RULES: tuple[Rule, ...] = (
         "dead-letters-burst",
         by=_SUBSCRIPTION,
         critical_only=True,
+        command=GROUPS_OF_IT,
     ),
     Rule(
         "DeadLettersGrow",
@@ -81,6 +92,7 @@ RULES: tuple[Rule, ...] = (
         "dead-letters-grow",
         for_seconds=30 * MINUTE,
         by=_SUBSCRIPTION,
+        command=GROUPS_OF_IT,
     ),
     Rule(
         "PermanentFailure",
@@ -89,6 +101,7 @@ RULES: tuple[Rule, ...] = (
         0,
         "A failed message has become a permanent failure: a person must see to it",
         "permanent-failure",
+        command="holdfast failures list --status permanent_failure --limit 10",
     ),
     Rule(
         "ReviewQueueLong",
@@ -99,6 +112,7 @@ RULES: tuple[Rule, ...] = (
         "many-permanent-failures",
         comparison=Comparison.AT_LEAST,
         for_seconds=15 * MINUTE,
+        command=OPEN_GROUPS,
     ),
     Rule(
         "RetryQueueLong",
@@ -109,6 +123,7 @@ RULES: tuple[Rule, ...] = (
         "the-retry-queue-grows",
         comparison=Comparison.AT_LEAST,
         for_seconds=15 * MINUTE,
+        command="holdfast failures list --status queued_for_retry",
     ),
     Rule(
         "RetriesFail",
@@ -119,6 +134,7 @@ RULES: tuple[Rule, ...] = (
         "retries-fail",
         comparison=Comparison.BELOW,
         for_seconds=30 * MINUTE,
+        command="holdfast failures stats --since 7d",
     ),
     # Answers of the push endpoint.
     Rule(
@@ -129,6 +145,7 @@ RULES: tuple[Rule, ...] = (
         "More than {limit} of push requests have been answered with 5xx for {for}",
         "server-errors",
         for_seconds=5 * MINUTE,
+        command=PUSH_STATUS,
     ),
     Rule(
         "ServerErrorsHigh",
@@ -138,6 +155,7 @@ RULES: tuple[Rule, ...] = (
         "More than {limit} of push requests have been answered with 5xx for {for}",
         "server-errors",
         for_seconds=5 * MINUTE,
+        command=PUSH_STATUS,
     ),
     # However few: hence no share.
     Rule(
@@ -148,6 +166,7 @@ RULES: tuple[Rule, ...] = (
         "Push requests have been answered with 5xx again and again for {for}",
         "server-errors",
         for_seconds=15 * MINUTE,
+        command=PUSH_STATUS,
     ),
     Rule(
         "ClientErrors",
@@ -157,6 +176,7 @@ RULES: tuple[Rule, ...] = (
         "More than {limit} of push requests have been answered with 4xx for {for}",
         "client-errors",
         for_seconds=10 * MINUTE,
+        command=OPEN_GROUPS,
     ),
     Rule(
         "ClientErrorsHigh",
@@ -166,6 +186,7 @@ RULES: tuple[Rule, ...] = (
         "More than {limit} of push requests have been answered with 4xx for {for}",
         "client-errors",
         for_seconds=10 * MINUTE,
+        command=OPEN_GROUPS,
     ),
     # Work that is not done.
     Rule(
@@ -176,6 +197,7 @@ RULES: tuple[Rule, ...] = (
         "The oldest message of {subscription} has not been acked for more than {limit}",
         "oldest-unacked",
         by=_SUBSCRIPTION,
+        command=SHOW_IT,
     ),
     Rule(
         "OldestUnackedHigh",
@@ -185,6 +207,7 @@ RULES: tuple[Rule, ...] = (
         "The oldest message of {subscription} has not been acked for more than {limit}",
         "oldest-unacked",
         by=_SUBSCRIPTION,
+        command=SHOW_IT,
     ),
     Rule(
         "BacklogGrows",
@@ -195,6 +218,7 @@ RULES: tuple[Rule, ...] = (
         "backlog-grows",
         for_seconds=15 * MINUTE,
         by=_SUBSCRIPTION,
+        command=SHOW_IT,
     ),
     Rule(
         "BacklogGrowsOn",
@@ -205,16 +229,17 @@ RULES: tuple[Rule, ...] = (
         "backlog-grows",
         for_seconds=30 * MINUTE,
         by=_SUBSCRIPTION,
+        command=SHOW_IT,
     ),
     Rule(
         "DeliveryPaused",
         WARNING,
         Level(_all(broker.PAUSED)),
         0,
-        "Delivery to {subscription} has paused for {for}, because it failed in a storm",
+        "Delivery to {subscription} has paused, because it failed in a storm",
         "delivery-paused",
-        for_seconds=5 * MINUTE,
         by=_SUBSCRIPTION,
+        command=PUSH_STATUS_OF_IT,
     ),
     Rule(
         "PushEndpointFails",
@@ -225,6 +250,7 @@ RULES: tuple[Rule, ...] = (
         "push-endpoint-fails",
         for_seconds=10 * MINUTE,
         by=_SUBSCRIPTION,
+        command=PUSH_STATUS_OF_IT,
     ),
     Rule(
         "PushDropped",
@@ -234,6 +260,7 @@ RULES: tuple[Rule, ...] = (
         "Messages of {subscription} were given up for good, as broker.push.drop_after_attempts asks",
         "push-dropped",
         by=_SUBSCRIPTION,
+        command=PUSH_STATUS_OF_IT,
     ),
     # The store, and what handlers call.
     Rule(
@@ -245,6 +272,7 @@ RULES: tuple[Rule, ...] = (
         "store-errors",
         comparison=Comparison.AT_LEAST,
         for_seconds=10 * MINUTE,
+        command=READ_STORE,
     ),
     Rule(
         "StoreErrorsHigh",
@@ -255,6 +283,7 @@ RULES: tuple[Rule, ...] = (
         "store-errors",
         comparison=Comparison.AT_LEAST,
         for_seconds=10 * MINUTE,
+        command=READ_STORE,
     ),
     Rule(
         "StorePermission",
@@ -263,6 +292,7 @@ RULES: tuple[Rule, ...] = (
         0,
         "The store refuses the consumer for want of rights: it will not mend itself",
         "store-permission",
+        command=READ_STORE,
     ),
     Rule(
         "StaleSpike",
@@ -278,6 +308,7 @@ RULES: tuple[Rule, ...] = (
         "stale-spike",
         for_seconds=10 * MINUTE,
         by=("topic",),
+        command="holdfast tail {topic}",
     ),
     # The alerts themselves.
     Rule(
@@ -288,5 +319,17 @@ RULES: tuple[Rule, ...] = (
         "{receiver} refuses notifications: nobody hears of alerts there",
         "notifications-refused",
         by=("receiver",),
+        command="holdfast alerts test {receiver}",
+    ),
+    Rule(
+        "NotificationsWait",
+        WARNING,
+        Level(_all(alerts.WAITING)),
+        0,
+        "{receiver} could not be told of alerts for {for}",
+        "notifications-wait",
+        for_seconds=15 * MINUTE,
+        by=("receiver",),
+        command="holdfast alerts receivers",
     ),
 )

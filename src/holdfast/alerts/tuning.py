@@ -39,7 +39,18 @@ ALL, CRITICAL = "all", "critical"
 _SUBSCRIPTION = "subscription"
 _COMPARISONS = [str(one) for one in Comparison]
 # What every table may have. What measures something is for rules of one's own.
-_CHANGES = ("rule", "enabled", "severity", "threshold", "compare", "for", "subscriptions", "summary", "runbook")
+_CHANGES = (
+    "rule",
+    "enabled",
+    "severity",
+    "threshold",
+    "compare",
+    "for",
+    "subscriptions",
+    "summary",
+    "runbook",
+    "command",
+)
 
 
 def rules_from(settings: AlertSettings, project: str) -> list[Rule]:
@@ -91,11 +102,8 @@ def _with_limits(table: Table, rule: Rule) -> Rule:
     threshold = table.number("threshold", default=rule.threshold)
     if isinstance(rule.measure, Share) and not 0 <= threshold <= 1:
         raise SettingError(table.key("threshold"), threshold, "must be from 0 to 1: it is a share")
-    summary = table.text("summary", default=rule.summary)
-    for label in re.findall(r"{(.*?)}", summary):
-        if label not in (*rule.by, LIMIT, FOR, WINDOW):
-            allowed = f"names {{{label}}}; it may name {', '.join([*rule.by, LIMIT, FOR, WINDOW])}"
-            raise SettingError(table.key("summary"), summary, allowed)
+    summary = _naming(table, "summary", rule.summary, (*rule.by, LIMIT, FOR, WINDOW))
+    command = _naming(table, "command", rule.command, rule.by) if "command" in table.raw else rule.command
     return replace(
         rule,
         severity=Severity(table.choice("severity", [str(one) for one in Severity], default=str(rule.severity))),
@@ -104,7 +112,17 @@ def _with_limits(table: Table, rule: Rule) -> Rule:
         for_seconds=table.duration("for", default=rule.for_seconds),
         summary=summary,
         runbook=table.text("runbook", default=rule.runbook),
+        command=command,
     )
+
+
+def _naming(table: Table, key: str, default: str, known: Sequence[str]) -> str:
+    """A text that may name {label}."""
+    text = table.text(key, default=default)
+    for label in re.findall(r"{(.*?)}", text):
+        if label not in known:
+            raise SettingError(table.key(key), text, f"names {{{label}}}; it may name {', '.join(known) or 'none'}")
+    return text
 
 
 def _subscriptions(table: Table, rule: Rule) -> str | Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 
 from holdfast.alerts.rule import Rule, Share, selectors_of, window_of
@@ -25,6 +26,20 @@ def limit(rule: Rule) -> str:
     if metric.endswith("_seconds") and rule.threshold == int(rule.threshold):
         return _lasting(int(rule.threshold))
     return f"{rule.threshold:g}"
+
+
+def measured(rule: Rule, value: float) -> str:
+    """As the limit is told, but a time in seconds: it is never a round one."""
+    metric = selectors_of(rule.measure)[0].metric
+    if isinstance(rule.measure, Share) or metric.endswith("_rate"):
+        return f"{value * 100:.4g} %"
+    unit = " seconds" if metric.endswith("_seconds") else " a minute" if getattr(rule.measure, "per_minute", 0) else ""
+    return f"{round(value, 3):.10g}{unit}"
+
+
+def command(rule: Rule, labels: Mapping[str, str]) -> str:
+    """Ready to be pasted into a shell."""
+    return re.sub(r"{(\w+)}", lambda found: shlex.quote(labels.get(found[1], found[0])), rule.command)
 
 
 def _lasting(seconds: int) -> str:

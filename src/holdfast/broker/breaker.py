@@ -21,6 +21,7 @@ from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import BadInput
 from holdfast.model.resources import Subscription
 from holdfast.settings import BrokerSettings
+from holdfast.telemetry import JUDGE_SOON
 
 log = logging.getLogger("holdfast.broker")
 
@@ -144,7 +145,7 @@ class Breaker:
         since_ns = self.pause.since_ns if self.pause else now_ns
         self.pause = Pause(self._why(failure), since_ns, now_ns + round(seconds * NANOSECONDS))
         fields = {"subscription": self._name, "pausedBecause": self.pause.why, "seconds": seconds}
-        log.warning("delivery pauses", extra={"fields": fields})
+        log.warning("delivery pauses", extra={"fields": fields, JUDGE_SOON: True})
         return True
 
     def _why(self, failure: Failure) -> str:

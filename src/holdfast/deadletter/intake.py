@@ -28,7 +28,7 @@ log = logging.getLogger("holdfast.deadletter")
 
 
 class Intake:
-    """`on_queued` is called when there is something new to retry."""
+    """`on_queued` is called when there is something new to retry, `on_permanent` when there is for a person."""
 
     def __init__(
         self,
@@ -37,12 +37,14 @@ class Intake:
         policy: RetryPolicy,
         clock: Clock,
         on_queued: Callable[[], None] = lambda: None,
+        on_permanent: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._sending = sending
         self._policy = policy
         self._clock = clock
         self._on_queued = on_queued
+        self._on_permanent = on_permanent
 
     async def check(self) -> None:
         await self._store.check()
@@ -136,6 +138,8 @@ class Intake:
     def _told(self, rows: Sequence[FailedMessage]) -> None:
         if any(row.status is FailureStatus.QUEUED_FOR_RETRY for row in rows):
             self._on_queued()
+        if any(row.status is FailureStatus.PERMANENT_FAILURE for row in rows):
+            self._on_permanent()
 
 
 def descendant(failure: FailedMessage, row: FailedMessage) -> FailedMessage:

@@ -33,8 +33,9 @@ class TracedIntake(Intake):
         policy: RetryPolicy,
         clock: Clock,
         on_queued: Callable[[], None] = lambda: None,
+        on_permanent: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(store, sending, policy, clock, on_queued)
+        super().__init__(store, sending, policy, clock, on_queued, on_permanent)
         self._traces = traces
 
     async def record(self, arrivals: Sequence[Arrival]) -> None:

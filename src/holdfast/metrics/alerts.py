@@ -9,10 +9,13 @@ NOTIFICATIONS = Metric(
     "holdfast_alerts_notifications_total",
     Kind.COUNTER,
     ("receiver", "result"),
-    "Notifications, by result: sent, retried, refused, or held back by a silence.",
+    "Notifications, by result: sent, retried, refused, silenced, or given_up.",
 )
 WAITING = Metric(
-    "holdfast_alerts_notifications_waiting", Kind.GAUGE, ("receiver",), "Notifications that are not sent yet."
+    "holdfast_alerts_notifications_waiting",
+    Kind.GAUGE,
+    ("receiver",),
+    "Groups of alerts of which the receiver has yet to be told, although it is time.",
 )
 LAST_EVALUATION = Metric(
     "holdfast_alerts_last_evaluation_timestamp_seconds",

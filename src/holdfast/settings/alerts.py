@@ -34,3 +34,12 @@ class AlertSettings:
         "What differs from the table of rules: each table names a `rule` and changes it, or describes one of your own; "
         "[Alerts](alerts.md#your-own) tells how.",
     )
+    receivers: Sequence[Mapping[str, Any]] = setting(
+        (),
+        "Who is told: each table is a receiver with a `name` and a `kind`: slack, pagerduty, webhook, email or log; "
+        "[Alerts](alerts.md#receivers) tells how. Secrets come from the environment or files. None: the log tells.",
+    )
+    quiet: Sequence[Mapping[str, Any]] = setting(
+        (),
+        "Times of the week at which nobody is told, each with `from` and `to`; [Alerts](alerts.md#silences) tells how.",
+    )

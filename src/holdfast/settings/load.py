@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
@@ -17,6 +18,10 @@ from holdfast.settings.settings import PARTS, TABLES, Settings
 
 CONFIG_VARIABLE = "HOLDFAST_CONFIG"
 CONFIG_FILE = "holdfast.toml"
+
+# Whoever calls a variable so, to have a receiver of alerts read it, must not find its value in a log.
+_MAY_BE_SECRET = re.compile("KEY|PASSWORD|SECRET|TOKEN|URL|HOOK")
+_HIDDEN = "***"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +144,8 @@ def _environment_values(environ: Mapping[str, str], by_key: Mapping[str, Known])
         if variable in ours:
             found[ours[variable]] = (variable, text)
         elif variable.startswith("HOLDFAST_") and variable != CONFIG_VARIABLE:
-            raise SettingError(variable, text, "there is no such setting" + _did_you_mean(variable, ours))
+            shown = _HIDDEN if _MAY_BE_SECRET.search(variable) else text
+            raise SettingError(variable, shown, "there is no such setting" + _did_you_mean(variable, ours))
     return found
 
 

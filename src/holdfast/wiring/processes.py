@@ -45,7 +45,7 @@ from holdfast.wiring.metrics import process_registry
 from holdfast.wiring.push_tokens import local_auth, push_token
 from holdfast.wiring.stores import check_files, open_documents, open_failures
 from holdfast.wiring.tracing import tracing
-from holdfast.wiring.watching import rules_routes, watching
+from holdfast.wiring.watching import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
     clock = SystemClock()
     app = make_consumer(settings, clock)
     policy = retry_policy(settings)
-    watch_routes = rules_routes(settings)
+    watch = Watch(settings, clock, "up", settings.broker.host)
     async with AsyncExitStack() as stack:
         listener, http_port = take_port(stack, settings.http.host, settings.http.port)
         broker_ports = take_broker_ports(stack, settings)
@@ -73,7 +73,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         guard = address_guard(settings, settings.broker.host, [own_consumer])
         metrics = process_registry("up")
         traces = await stack.enter_async_context(tracing(settings, metrics, "up"))
-        shared = [*metrics_api.routes(metrics), *watch_routes]
+        shared = [*metrics_api.routes(metrics), *watch.routes]
         part = await stack.enter_async_context(
             running_broker_part(settings, clock, guard, broker_ports, metrics, shared, traces)
         )
@@ -87,7 +87,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
             await _point_push_here(part.broker, topology, settings.http.host)
         schemas = LocalSchemas(part.broker)
         validation = validation_of(settings, clock, schemas, app)
-        desk = await make_desk(settings, clock, policy, failures, transport, validation, traces)
+        desk = await make_desk(settings, clock, policy, failures, transport, validation, traces, watch.look_soon)
         sink = desk_failure_sink(settings, clock, transport, desk.intake)
         pipeline = await entered(stack, make_pipeline(settings, clock, app, documents, sink, metrics, traces))
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
@@ -104,7 +104,7 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
         )
         routes = [*consumer_routes(pipeline, documents, auth, traces), *desk_routes, *part.routes, *shared, *journeys]
         checks = {"broker": part.broker.check, "documents": documents.check, "failures": failures.check}
-        await stack.enter_async_context(watching(settings, clock, metrics, "up"))
+        await stack.enter_async_context(watch.running(metrics))
         await stack.enter_async_context(serving(listener, routes, checks))
         # Last to start and first to stop: it calls the others.
         await stack.enter_async_context(pushing(part.push))
@@ -115,17 +115,17 @@ async def running_up(settings: Settings) -> AsyncIterator[Running]:
 async def running_broker(settings: Settings) -> AsyncIterator[Running]:
     """The broker alone, with whatever topics and subscriptions clients create."""
     clock = SystemClock()
-    watch_routes = rules_routes(settings)
+    watch = Watch(settings, clock, "broker", settings.broker.host)
     async with AsyncExitStack() as stack:
         ports = take_broker_ports(stack, settings)
         guard = address_guard(settings, settings.broker.host)
         metrics = process_registry("broker")
         traces = await stack.enter_async_context(tracing(settings, metrics, "broker"))
-        routes = [*metrics_api.routes(metrics), *watch_routes]
+        routes = [*metrics_api.routes(metrics), *watch.routes]
         part = await stack.enter_async_context(
             running_broker_part(settings, clock, guard, ports, metrics, routes, traces)
         )
-        await stack.enter_async_context(watching(settings, clock, metrics, "broker"))
+        await stack.enter_async_context(watch.running(metrics))
         await stack.enter_async_context(pushing(part.push))
         yield Running(broker_port=part.port)
 
@@ -134,15 +134,15 @@ async def running_broker(settings: Settings) -> AsyncIterator[Running]:
 async def running_consumer(settings: Settings, app: str, pull: Sequence[str]) -> AsyncIterator[Running]:
     """The consumer alone. `app` is MODULE:NAME, or empty for the materializer; `pull` names subscriptions to read."""
     clock = SystemClock()
-    watch_routes = rules_routes(settings)
+    watch = Watch(settings, clock, "consume", settings.http.host)
     async with AsyncExitStack() as stack:
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         consumer = make_consumer(settings, clock, load_app(app) if app else None)
         metrics = process_registry("consume")
         traces = await stack.enter_async_context(tracing(settings, metrics, "consume"))
         part = await stack.enter_async_context(consuming(settings, consumer, clock, metrics, traces))
-        await stack.enter_async_context(watching(settings, clock, metrics, "consume"))
-        routes = [*part.routes, *metrics_api.routes(metrics), *watch_routes, *journey_api.routes([part.journey])]
+        await stack.enter_async_context(watch.running(metrics))
+        routes = [*part.routes, *metrics_api.routes(metrics), *watch.routes, *journey_api.routes([part.journey])]
         paths = [subscription_path(settings.general.project, name) for name in pull]
         checks = {**part.checks, **pull_checks(part.transport, paths)}
         await stack.enter_async_context(serving(listener, routes, checks))
@@ -161,7 +161,7 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
     """The desk alone, beside a broker somewhere else."""
     clock = SystemClock()
     policy = retry_policy(settings)
-    watch_routes = rules_routes(settings)
+    watch = Watch(settings, clock, "desk", settings.http.host)
     async with AsyncExitStack() as stack:
         listener, port = take_port(stack, settings.http.host, settings.http.port)
         failures = await entered(stack, await open_failures(settings))
@@ -174,12 +174,12 @@ async def running_desk(settings: Settings) -> AsyncIterator[Running]:
         validation = validation_of(settings, clock, schemas)
         metrics = process_registry("desk")
         traces = await stack.enter_async_context(tracing(settings, metrics, "desk"))
-        desk = await make_desk(settings, clock, policy, failures, transport, validation, traces)
+        desk = await make_desk(settings, clock, policy, failures, transport, validation, traces, watch.look_soon)
         await stack.enter_async_context(working(settings, clock, desk, topology, may_create=may_create))
         desk_routes = await stack.enter_async_context(serving_desk(desk, schemas, clock, settings, metrics))
-        await stack.enter_async_context(watching(settings, clock, metrics, "desk"))
+        await stack.enter_async_context(watch.running(metrics))
         journeys = journey_api.routes([DeskJourney(failures, redaction_from(settings.desk))])
-        routes = [*desk_routes, *metrics_api.routes(metrics), *watch_routes, *journeys]
+        routes = [*desk_routes, *metrics_api.routes(metrics), *watch.routes, *journeys]
         checks = {"broker": broker_check(transport, settings.general.project), "failures": failures.check}
         await stack.enter_async_context(serving(listener, routes, checks))
         yield Running(http_port=port)

@@ -48,6 +48,7 @@ _RULE = record(
         "criticalOnly": boolean("Only of the subscriptions that alerts.critical_subscriptions names"),
         "summary": text("With {label} where an alert has the value"),
         "runbook": text("Where it says what to do"),
+        "command": text("What to run first, with {label} where an alert has the value"),
         "prometheusAlert": text("Its name in Prometheus"),
         "promql": text("The same condition for Prometheus"),
     },

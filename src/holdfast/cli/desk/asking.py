@@ -93,7 +93,7 @@ def reading_options(command: Command) -> Command:
         settings = settings_from(config, data=data, desk__failures=store)
         if reveal and not url:
             raise BadInput("--reveal", "a running desk must be asked, with --url: it writes down who has looked")
-        command(*args, reader=Reader(url, settings, _headers(settings, _myself(), reveal)), **options)
+        command(*args, reader=Reader(url, settings, _headers(settings, myself(), reveal)), **options)
 
     return with_reader
 
@@ -143,8 +143,8 @@ def plain_acting_options(command: Command) -> Command:
         *args: Any, url: str | None, actor: str | None, config: Path | None, reveal: bool = False, **options: Any
     ) -> None:
         settings = settings_from(config)
-        headers = _headers(settings, actor or _myself(), reveal)
-        command(*args, desk=Sender(url or _own_url(settings), headers), **options)
+        headers = _headers(settings, actor or myself(), reveal)
+        command(*args, desk=Sender(url or own_url(settings), headers), **options)
 
     return with_desk
 
@@ -157,12 +157,12 @@ def _headers(settings: Settings, actor: str, reveal: bool) -> dict[str, str]:
     return {"Holdfast-Actor": actor, "Holdfast-Reveal": settings.desk.reveal_token}
 
 
-def _own_url(settings: Settings) -> str:
+def own_url(settings: Settings) -> str:
     host = f"[{settings.http.host}]" if ":" in settings.http.host else settings.http.host
     return f"http://{host}:{settings.http.port}"
 
 
-def _myself() -> str:
+def myself() -> str:
     try:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):  # a user id without a name, as in a container

@@ -81,13 +81,15 @@ async def make_desk(
     transport: DeskTransport,
     validation: Validation,
     traces: Traces | None = None,
+    on_permanent: Callable[[], None] = lambda: None,
 ) -> DeskPart:
+    """`on_permanent` is called when something has failed for good."""
     sending = await Sending.of(store)
     ends = RetryEnds(store, transport, policy, clock, settings.desk.retry_settle_seconds)
     outlet = traced_outlet(transport, traces, spans.RETRY)
     resubmission = Resubmission(outlet, sending, policy, clock, validation)
     retries = RetryScheduler(store, outlet, sending, ends, resubmission, clock, Pace(settings.desk.retry_per_second))
-    intake = _intake_type(traces)(store, sending, policy, clock, retries.wake)
+    intake = _intake_type(traces)(store, sending, policy, clock, retries.wake, on_permanent)
     return DeskPart(
         store, transport, traced_outlet(transport, traces, spans.REPLAY), sending, intake, retries, validation
     )
