@@ -317,6 +317,19 @@ def test_a_policy_whose_dead_letter_topic_was_deleted_stays_and_the_rest_can_be_
     assert (changed.ack_deadline_seconds, changed.dead_letter_policy.dead_letter_topic) == (30, dead)
 
 
+def test_an_update_does_not_open_what_was_published_before_the_subscription_was(clients: Clients) -> None:
+    clients.publisher.create_topic(name=TOPIC, timeout=SECONDS)
+    clients.publish(b"before")
+    clients.subscriber.create_subscription(
+        request={"name": SUBSCRIPTION, "topic": TOPIC, "retain_acked_messages": True}, timeout=SECONDS
+    )
+    update = {"subscription": {"name": SUBSCRIPTION, "labels": {"a": "1"}}, "update_mask": {"paths": ["labels"]}}
+    clients.subscriber.update_subscription(request=update, timeout=SECONDS)
+    clients.subscriber.seek(request={"subscription": SUBSCRIPTION, "time": {"seconds": 0}}, timeout=SECONDS)
+    clients.publish(b"after")
+    assert [item.message.data for item in clients.pull()] == [b"after"]
+
+
 PUSH = {"push_endpoint": "http://127.0.0.1:9/"}
 
 

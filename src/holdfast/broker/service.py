@@ -371,6 +371,7 @@ class Broker:
             topic = self._topic(config.topic)
             self._require_dead_letter_topic(config)
             key, floor = self._take_key(), topic.visible_end
+            config = replace(config, first_sequence=floor)
             first = PutMarks(self._facts.first_mark(key, floor), 0)
             await self._log.commit([PutSubscription(key, topic.key, config, floor), first])
             self._add_queue(key, config, topic, Progress(floor))
@@ -515,8 +516,10 @@ class Broker:
         """What was published before is settled; what was published since is open again, as far as it is retained."""
         queue = self.queue(subscription)
         first = min(await self._log.first_since(queue.topic.key, time_ns), queue.topic.visible_end)
-        if queue.config.retain_acked or queue.topic.topic.message_retention_seconds is not None:
+        if queue.topic.topic.message_retention_seconds is not None:
             await queue.seek(lambda _: Progress(first))
+        elif queue.config.retain_acked:  # it retains what was published since it was created
+            await queue.seek(lambda _: Progress(max(first, queue.config.first_sequence)))
         else:  # acked messages are gone for this subscription, even while others keep them in the log
             await queue.seek(lambda settled: settled.from_sequence(first))
 
