@@ -85,6 +85,19 @@ def _more_there(found: Difference) -> bool:
     return lists and len(found.ours or ()) < len(found.theirs or ())
 
 
+def _acked_after_nack(found: Difference) -> bool:
+    nacked: set[str] = set()
+    for operation in found.before:
+        request = operation.request
+        if request.get("subscription") != found.operation.request.get("subscription"):
+            continue
+        if operation.do == "ModifyAckDeadline" and not request.get("ack_deadline_seconds"):
+            nacked |= set(request.get("messages", ()))
+        elif operation.do == "Acknowledge" and nacked & set(request.get("messages", ())):
+            return _more_there(found)
+    return False
+
+
 def _retained(found: Difference, operation: Operation) -> bool:
     made = operation.request.get("topic", {}) if operation.do == "UpdateTopic" else operation.request
     return operation.do in ("CreateTopic", "UpdateTopic") and "message_retention_duration" in made
@@ -232,6 +245,20 @@ KNOWN: Sequence[Known] = (
         parts=True,
     ),
     Known(
+        "An ack after the nack of the same delivery",
+        "Counts, like every late ack. The emulator delivers the message again.",
+        _acked_after_nack,
+        [
+            *e.both(),
+            e.publish(),
+            e.take(),
+            e.nack(),
+            e.call("Acknowledge", subscription=e.SUBSCRIPTION, messages=["m0"]),
+            e.take(),
+        ],
+        parts=True,
+    ),
+    Known(
         "`delivery_attempt` without a dead-letter policy",
         "0, as documented. With a retry policy the emulator counts.",
         lambda found: found.path.endswith(".attempt") and found.ours == 0,
@@ -300,6 +327,15 @@ KNOWN: Sequence[Known] = (
         parts=True,
     ),
     Known(
+        "Ack ids that nobody gave, with ordering keys",
+        "`INVALID_ARGUMENT` here on every subscription. The emulator passes over them where there are ordering keys.",
+        _codes(BAD, GOOD, "Acknowledge", "ModifyAckDeadline", here="is not an ack id"),
+        [
+            *e.both(enable_message_ordering=True),
+            e.call("Acknowledge", subscription=e.SUBSCRIPTION, ack_ids=["garbage"]),
+        ],
+    ),
+    Known(
         "Messages out of range",
         "More than 100 attributes, long keys and values, ordering keys above 1,024 bytes and requests above 10 MB are "
         "refused here.",
@@ -336,7 +372,7 @@ KNOWN: Sequence[Known] = (
         "A field that is wrong by itself is told here before what is missing, or there already.",
         lambda found: (
             found.path == "code"
-            and found.ours == BAD
+            and found.ours in (BAD, NONE)
             and found.theirs in (MISSING, "ALREADY_EXISTS")
             and found.operation.do.startswith(("Create", "Update", "Commit", "ModifyPush", "Validate"))
         ),
@@ -366,6 +402,7 @@ KNOWN: Sequence[Known] = (
         _either(
             _codes(GOOD, BAD, "CreateTopic", "UpdateTopic", there="Invalid schema encoding"),
             _codes(MISSING, BAD, "CreateTopic", "UpdateTopic", there="Invalid schema encoding"),
+            _codes("ALREADY_EXISTS", BAD, "CreateTopic", there="Invalid schema encoding"),
         ),
         [e.avro(), e.topic(schema_settings={"schema": e.SCHEMA})],
         parts=True,

@@ -10,7 +10,7 @@ from tests.differential.generator import generate
 from tests.differential.reporting import compare
 from tests.differential.side_by_side import SideBySide
 
-SEQUENCES = 40
+SEQUENCES = 30
 
 
 def test_random_sequences_lead_to_the_same_on_both(sides: SideBySide) -> None:
