@@ -138,7 +138,7 @@ KNOWN: Sequence[Known] = (
         "The emulator does not have them, and takes names of topics and subscriptions only.",
         lambda found: (
             found.path == "code"
-            and found.theirs in (NONE, BAD)
+            and found.theirs in (NONE, BAD, MISSING)
             and found.operation.do in ("GetIamPolicy", "SetIamPolicy", "TestIamPermissions")
         ),
         [e.topic(), e.call("GetIamPolicy", resource=e.TOPIC)],
