@@ -4,7 +4,7 @@ each row has an example that must show it: a row that is no longer true fails a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tests.differential import examples as e
@@ -83,6 +83,11 @@ def _more_there(found: Difference) -> bool:
         return False
     lists = isinstance(found.ours, list | None) and isinstance(found.theirs, list | None)
     return lists and len(found.ours or ()) < len(found.theirs or ())
+
+
+def _less_there(found: Difference) -> bool:
+    swapped = replace(found, ours=found.theirs, theirs=found.ours)
+    return _more_there(swapped)
 
 
 def _acked_after_nack(found: Difference) -> bool:
@@ -225,6 +230,36 @@ KNOWN: Sequence[Known] = (
         "begins with what the topic retains.",
         _after(_more_there, _retained),
         [e.topic(message_retention_duration="600s"), e.publish(), e.subscription(), e.take()],
+        parts=True,
+    ),
+    Known(
+        "A retention that a topic is given later",
+        "Counts for all that is still there. With the emulator, for what is published after it.",
+        _after(_less_there, lambda found, operation: operation.do == "UpdateTopic" and _retained(found, operation)),
+        [
+            *e.both(),
+            e.publish(),
+            e.call(
+                "UpdateTopic",
+                topic={"name": e.TOPIC, "message_retention_duration": "600s"},
+                update_mask="messageRetentionDuration",
+            ),
+            e.call("Drain", subscription=e.SUBSCRIPTION),
+            e.call("Seek", subscription=e.SUBSCRIPTION, time="2020-01-01T00:00:00Z"),
+            e.take(),
+        ],
+        parts=True,
+    ),
+    Known(
+        "Seek with ordering keys to a snapshot without",
+        "A snapshot is a place in the log, whatever subscription it was taken of. The emulator refuses it.",
+        _codes(GOOD, "FAILED_PRECONDITION", "Seek", there="ordering keys enabled"),
+        [
+            *e.both(),
+            e.call("CreateSnapshot", name=e.SNAPSHOT, subscription=e.SUBSCRIPTION),
+            e.call("CreateSubscription", name="{P}/subscriptions/ordered", topic=e.TOPIC, enable_message_ordering=True),
+            e.call("Seek", subscription="{P}/subscriptions/ordered", snapshot=e.SNAPSHOT),
+        ],
         parts=True,
     ),
     Known(
