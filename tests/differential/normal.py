@@ -11,8 +11,7 @@ from google.protobuf import json_format
 # Times, and what the service makes up.
 _VOLATILE = {"expire_time", "revision_create_time", "publish_time", "message_id", "etag", "next_page_token"}
 
-# What Google's server says of a topic that was deleted, and of a schema.
-_KINDS = ("snapshot", "subscription", "schema", "topic", "revision")
+_KINDS = ("snapshot", "subscription", "schema", "topic")
 
 
 def plain(message: Any) -> Any:
@@ -35,7 +34,9 @@ def normalised(value: Any, words: Mapping[str, str]) -> Any:
 
 
 def kind_of(text: str) -> str:
-    """Of what an error says that it is missing or there: the kind that is named first."""
+    """Of what an error says that it is missing, or there already: the kind that is named first."""
+    if "revision" in text.lower():  # of a schema, which is named too
+        return "revision"
     found = re.search("|".join(_KINDS), text.lower().replace("subscription topic", "topic"))
     return found[0] if found else ""
 
