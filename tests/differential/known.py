@@ -263,6 +263,29 @@ KNOWN: Sequence[Known] = (
         parts=True,
     ),
     Known(
+        "A seek to a snapshot that is older than the subscription",
+        "Opens all that the snapshot keeps, whichever subscription it was taken of. The emulator gives a subscription "
+        "only what was published since it was created.",
+        _after(
+            _less_there,
+            lambda found, operation: (
+                operation.do == "Seek"
+                and "snapshot" in operation.request
+                and operation.request["subscription"] == found.operation.request["subscription"]
+            ),
+        ),
+        [
+            e.topic(),
+            e.call("CreateSubscription", name="{P}/subscriptions/first", topic=e.TOPIC),
+            e.publish(),
+            e.call("CreateSnapshot", name=e.SNAPSHOT, subscription="{P}/subscriptions/first"),
+            e.subscription(),
+            e.call("Seek", subscription=e.SUBSCRIPTION, snapshot=e.SNAPSHOT),
+            e.take(),
+        ],
+        parts=True,
+    ),
+    Known(
         "A topic's retention taken away",
         "UpdateTopic without a value clears it. The emulator sets 31 days.",
         _field("message_retention_duration", None, "2678400s", "UpdateTopic"),
