@@ -58,6 +58,11 @@ proof: install-dev ## Compare 200,000 deliveries with an oracle while workers ar
 	@PYTHON=$(BIN)/python scripts/system-packages java postgres
 	@exec $(BIN)/python -m tests.proof $(ARGS)
 
+.PHONY: differ
+differ: install-dev ## Compare random operations with Google's emulator (ARGS="--seed 7 --minutes 20")
+	@PYTHON=$(BIN)/python scripts/system-packages java
+	@exec $(BIN)/python -m tests.differential $(ARGS)
+
 .PHONY: bench
 bench: install-dev ## Run the benchmarks (ONLY=name for one of them)
 	@PYTHON=$(BIN)/python scripts/system-packages java postgres

@@ -150,6 +150,34 @@ def test_a_deleted_topics_subscription_keeps_its_messages(clients: Clients) -> N
             "ack_ids",
             lambda c: c.subscriber.acknowledge(subscription=SUBSCRIPTION, ack_ids=[]),
         ),
+        (
+            exceptions.NotFound,
+            "nowhere",
+            lambda c: c.subscriber.acknowledge(subscription=f"{PROJECT}/subscriptions/nowhere", ack_ids=[]),
+        ),
+        (
+            exceptions.NotFound,
+            "nowhere",
+            lambda c: c.subscriber.seek({"subscription": f"{PROJECT}/subscriptions/nowhere"}),
+        ),
+        (exceptions.InvalidArgument, "topic", lambda c: c.publisher.get_topic(topic=f"{PROJECT}/topics/ab")),
+        (exceptions.InvalidArgument, "topic", lambda c: c.publisher.delete_topic(topic="orders")),
+        (exceptions.InvalidArgument, "subscription", lambda c: c.pull(1, f"{PROJECT}/subscriptions/with space")),
+        (exceptions.InvalidArgument, "snapshot", lambda c: c.subscriber.delete_snapshot(snapshot=TOPIC)),
+        (exceptions.InvalidArgument, "resource", lambda c: c.publisher.get_iam_policy(request={"resource": "orders"})),
+        (
+            exceptions.InvalidArgument,
+            "resource",
+            lambda c: c.publisher.get_iam_policy(request={"resource": f"{PROJECT}/topics/ab"}),
+        ),
+        (
+            exceptions.NotFound,
+            "nowhere",
+            lambda c: c.subscriber.update_subscription(
+                subscription={"name": SUBSCRIPTION, "dead_letter_policy": {"dead_letter_topic": f"{TOPIC}.nowhere"}},
+                update_mask={"paths": ["dead_letter_policy"]},
+            ),
+        ),
     ],
 )
 def test_bad_requests_get_a_status_that_names_the_field(
@@ -181,6 +209,11 @@ def test_bad_requests_get_a_status_that_names_the_field(
         ),
         (exceptions.InvalidArgument, "message_retention_duration", {"message_retention_duration": {"seconds": 1}}),
         (exceptions.NotFound, "topics/nowhere", {"topic": f"{PROJECT}/topics/nowhere"}),
+        (
+            exceptions.NotFound,
+            "topics/nowhere",
+            {"dead_letter_policy": {"dead_letter_topic": f"{PROJECT}/topics/nowhere"}},
+        ),
     ],
 )
 def test_bad_subscriptions_are_refused_and_not_created(
@@ -268,6 +301,55 @@ def test_deleting_the_subscription_ends_its_streams_with_not_found(clients: Clie
     stream.receive()
     clients.subscriber.delete_subscription(subscription=SUBSCRIPTION, timeout=SECONDS)
     with pytest.raises(exceptions.NotFound):
+        stream.receive()
+
+
+def test_a_policy_whose_dead_letter_topic_was_deleted_stays_and_the_rest_can_be_changed(clients: Clients) -> None:
+    dead = f"{PROJECT}/topics/dead"
+    clients.publisher.create_topic(name=dead, timeout=SECONDS)
+    clients.make(dead_letter_policy={"dead_letter_topic": dead, "max_delivery_attempts": 5})
+    clients.publisher.delete_topic(topic=dead, timeout=SECONDS)
+    update = {
+        "subscription": {"name": SUBSCRIPTION, "ack_deadline_seconds": 30},
+        "update_mask": {"paths": ["ack_deadline_seconds"]},
+    }
+    changed = clients.subscriber.update_subscription(request=update, timeout=SECONDS)
+    assert (changed.ack_deadline_seconds, changed.dead_letter_policy.dead_letter_topic) == (30, dead)
+
+
+def test_an_update_does_not_open_what_was_published_before_the_subscription_was(clients: Clients) -> None:
+    clients.publisher.create_topic(name=TOPIC, timeout=SECONDS)
+    clients.publish(b"before")
+    clients.subscriber.create_subscription(
+        request={"name": SUBSCRIPTION, "topic": TOPIC, "retain_acked_messages": True}, timeout=SECONDS
+    )
+    update = {"subscription": {"name": SUBSCRIPTION, "labels": {"a": "1"}}, "update_mask": {"paths": ["labels"]}}
+    clients.subscriber.update_subscription(request=update, timeout=SECONDS)
+    clients.subscriber.seek(request={"subscription": SUBSCRIPTION, "time": {"seconds": 0}}, timeout=SECONDS)
+    clients.publish(b"after")
+    assert [item.message.data for item in clients.pull()] == [b"after"]
+
+
+PUSH = {"push_endpoint": "http://127.0.0.1:9/"}
+
+
+def test_nothing_can_be_pulled_from_a_push_subscription(clients: Clients) -> None:
+    clients.make(push_config=PUSH)
+    clients.publish(b"for the endpoint")
+    with pytest.raises(exceptions.FailedPrecondition, match="push subscription"):
+        clients.pull()
+    with pytest.raises(exceptions.FailedPrecondition, match="push subscription"):
+        Stream(clients).messages(1)
+    clients.subscriber.modify_push_config(request={"subscription": SUBSCRIPTION, "push_config": {}}, timeout=SECONDS)
+    assert [item.message.data for item in clients.pull()] == [b"for the endpoint"]
+
+
+def test_a_stream_ends_when_its_subscription_becomes_a_push_subscription(clients: Clients) -> None:
+    clients.make()
+    stream = Stream(clients)
+    stream.receive()  # the properties
+    clients.subscriber.modify_push_config(request={"subscription": SUBSCRIPTION, "push_config": PUSH}, timeout=SECONDS)
+    with pytest.raises(exceptions.FailedPrecondition, match="push subscription"):
         stream.receive()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.broker.retention import remove_once
@@ -78,6 +80,21 @@ async def test_seek_to_a_time_settles_before_and_opens_after(broker: Broker, clo
     assert texts(await take(queue)) == ["new", "newer"]
     await broker.seek_to_time(SUBSCRIPTION, clock.now_ns() + 1)
     assert await take(queue) == []
+
+
+async def test_seeking_back_does_not_bring_what_was_published_before_the_subscription_was(broker: Broker) -> None:
+    await broker.create_topic(Topic(TOPIC))
+    await broker.create_subscription(Subscription(OTHER, TOPIC))  # keeps it in the log
+    await publish(broker, "before")
+    await broker.create_subscription(Subscription(SUBSCRIPTION, TOPIC, retain_acked=True))
+    await publish(broker, "after")
+    await ack_all(broker.queue(SUBSCRIPTION))
+    await broker.update_subscription(SUBSCRIPTION, lambda config: replace(config, ack_deadline_seconds=60))
+    await broker.seek_to_time(SUBSCRIPTION, 0)
+    assert texts(await take(broker.queue(SUBSCRIPTION))) == ["after"]
+    await broker.update_topic(TOPIC, lambda topic: replace(topic, message_retention_seconds=600))
+    await broker.seek_to_time(SUBSCRIPTION, 0)
+    assert texts(await take(broker.queue(SUBSCRIPTION))) == ["before", "after"]
 
 
 async def test_without_retention_seeking_back_does_not_bring_acked_messages(broker: Broker, clock: ManualClock) -> None:

@@ -22,6 +22,7 @@ from holdfast.settings import BrokerSettings
 from holdfast.stores.memory.log import MemoryMessageLog
 from holdfast.testing import ManualClock
 from tests.broker.helpers import (
+    DEAD_LETTER_READER,
     DEAD_LETTERS,
     PLENTY,
     SUBSCRIPTION,
@@ -93,6 +94,7 @@ class TestTaking:
     async def test_a_cancelled_take_loses_nothing_and_counts_no_attempt(
         self, broker: Broker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        await make_dead_letter_topic(broker)
         queue = await make_subscription(broker, dead_letter=DeadLetterPolicy(DEAD_LETTERS))
         await publish(broker, "a", "b")
         first = await take(queue, 1)
@@ -307,7 +309,10 @@ class TestDeadLetters:
     async def test_without_its_topic_a_dead_letter_is_tried_again_and_not_lost(
         self, broker: Broker, clock: ManualClock
     ) -> None:
+        await make_dead_letter_topic(broker)
         queue = await make_subscription(broker, dead_letter=DeadLetterPolicy(DEAD_LETTERS, 5), retry=BACKOFF)
+        await broker.delete_subscription(DEAD_LETTER_READER)
+        await broker.delete_topic(DEAD_LETTERS)
         await publish(broker, "a")
         queue.fail(await take_one(queue), Failure(dead_letter_now=True))
         await settle_down()

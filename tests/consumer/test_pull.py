@@ -239,7 +239,8 @@ async def until(look: Callable[[], bool]) -> None:
 async def world(subscription: dict[str, Any] | None = None, **settings: Any) -> AsyncIterator[World]:
     clock = ManualClock()
     broker = await Broker.open(MemoryMessageLog(), clock, BrokerSettings())
-    await broker.create_topic(Topic(TOPIC))
+    for topic in (TOPIC, DEAD_LETTERS):
+        await broker.create_topic(Topic(topic))
     await broker.create_subscription(Subscription(WORKER, TOPIC, **(subscription or {})))
     try:
         yield World(broker, clock, **settings)
@@ -281,7 +282,6 @@ async def test_acks_that_gather_while_one_is_under_way_go_together() -> None:
 
 async def test_poison_on_a_subscription_with_a_policy_is_rejected() -> None:
     async with world({"dead_letter": DeadLetterPolicy(DEAD_LETTERS, 5)}) as w:
-        await w.transport.ensure_topic(DEAD_LETTERS)
         w.errors["bad"] = Poison("never", reason="NO_PRICE")
         await w.publish("bad")
         async with w.pulling():

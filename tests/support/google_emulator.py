@@ -39,8 +39,12 @@ def google_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     require("Google's Pub/Sub emulator", java, "there is no java on the PATH")
     assert jar
     assert java
-    with running_emulator([java, *_JAVA_OPTIONS, "-jar", str(jar)], tmp_path_factory.mktemp("emulator")) as address:
+    with running_emulator(java_command(java, jar), tmp_path_factory.mktemp("emulator")) as address:
         yield address
+
+
+def java_command(java: str, jar: Path) -> list[str]:
+    return [java, *_JAVA_OPTIONS, "-jar", str(jar)]
 
 
 def find_jar() -> Path | None:

@@ -100,6 +100,8 @@ async def test_the_way_around_copies_what_matters_of_the_subscription() -> None:
     async with running_broker(MemoryMessageLog(), strict=True) as broker, over_the_wire(broker) as transport:
         await broker.create_topic(Topic(names.topic))
         config = OutletContract().subscription(names)
+        assert config.dead_letter is not None
+        await broker.create_topic(Topic(config.dead_letter.topic))
         await broker.create_subscription(config)
         for _ in range(2):
             await transport.publish_to(config.name, [Message(b"x")])

@@ -36,6 +36,7 @@ from holdfast.broker.schemas.registry import DELETED_SCHEMA, SchemaRegistry, sch
 from holdfast.broker.signals import Signal, Timers
 from holdfast.broker.signing_keys import DEFAULT_KEY_DAYS, SigningKeys
 from holdfast.broker.snapshots import LIFETIME_SECONDS, SHORTEST_LIFETIME_SECONDS, Snapshot, Snapshots
+from holdfast.broker.streams import require_pull
 from holdfast.broker.subscriptions import SubscriptionQueue
 from holdfast.broker.tail_cache import TailCache
 from holdfast.broker.topics import TopicLog, message_number, sequence_of
@@ -43,7 +44,14 @@ from holdfast.clock import NANOSECONDS, Clock
 from holdfast.errors import AlreadyExists, BadInput, FailedPrecondition, NotFound, StaleAckIds
 from holdfast.model.fate import Fate, Release
 from holdfast.model.message import Message
-from holdfast.model.names import DELETED_TOPIC, check_project, check_snapshot
+from holdfast.model.names import (
+    DELETED_TOPIC,
+    check_project,
+    check_schema,
+    check_snapshot,
+    check_subscription,
+    check_topic,
+)
 from holdfast.model.resources import PushConfig, SchemaSettings, Subscription, Topic
 from holdfast.outgoing.addresses import LOOPBACK, AddressGuard
 from holdfast.outgoing.targets import parse_target
@@ -66,6 +74,14 @@ MOST_MARKS = 500
 POLICY = "iam policy"
 
 PUSH_ENDPOINT = "push_config.push_endpoint"
+
+# What may have a policy.
+_NAMES = {
+    "topics": check_topic,
+    "subscriptions": check_subscription,
+    "snapshots": check_snapshot,
+    "schemas": check_schema,
+}
 
 
 Arguments = ParamSpec("Arguments")
@@ -204,9 +220,9 @@ class Broker:
     async def create_topic(self, topic: Topic) -> Topic:
         limits.check_topic_config(topic)
         async with self._administration:
+            self._check_schema_settings(topic)
             if topic.name in self._topics:
                 raise AlreadyExists(f"topic {topic.name} already exists")
-            self._check_schema_settings(topic)
             key = self._take_key()
             await self._log.commit([PutTopic(key, topic), PutMarks(self._facts.first_mark(key, 1), 0)])
             self._topics[topic.name] = TopicLog(key, topic, 1, self._log, self._cache)
@@ -358,7 +374,9 @@ class Broker:
             if config.name in self._queues:
                 raise AlreadyExists(f"subscription {config.name} already exists")
             topic = self._topic(config.topic)
+            self._require_dead_letter_topic(config)
             key, floor = self._take_key(), topic.visible_end
+            config = replace(config, first_sequence=floor)
             first = PutMarks(self._facts.first_mark(key, floor), 0)
             await self._log.commit([PutSubscription(key, topic.key, config, floor), first])
             self._add_queue(key, config, topic, Progress(floor))
@@ -377,6 +395,8 @@ class Broker:
             queue = self.queue(name)
             config = change(queue.config)
             self._check_config(config, queue.config)
+            if config.dead_letter and config.dead_letter != queue.config.dead_letter:
+                self._require_dead_letter_topic(config)
             await self._log.commit([PutSubscription(queue.key, queue.topic.key, config, queue.settled.floor)])
             queue.reconfigure(config)
         self.subscriptions_changed.fire()
@@ -386,6 +406,11 @@ class Broker:
         limits.check_subscription_config(config, strict=self._settings.strict)
         if config.push and (before is None or config.push != before.push):
             self._guard.check_target(PUSH_ENDPOINT, parse_target(PUSH_ENDPOINT, config.push.endpoint))
+
+    def _require_dead_letter_topic(self, config: Subscription) -> None:
+        """Where it is only created later, a message that fails before would have nowhere to go."""
+        if config.dead_letter and config.dead_letter.topic not in self._topics:
+            raise NotFound(f"dead-letter topic {config.dead_letter.topic} does not exist")
 
     async def modify_push_config(self, name: str, push: PushConfig | None) -> None:
         """None turns it into a pull subscription."""
@@ -454,6 +479,7 @@ class Broker:
     def get_snapshot(self, name: str) -> Snapshot:
         snapshot = self._snapshots.find(name)
         if snapshot is None:
+            check_snapshot("snapshot", name)
             raise NotFound(f"snapshot {name} does not exist")
         return snapshot
 
@@ -495,8 +521,10 @@ class Broker:
         """What was published before is settled; what was published since is open again, as far as it is retained."""
         queue = self.queue(subscription)
         first = min(await self._log.first_since(queue.topic.key, time_ns), queue.topic.visible_end)
-        if queue.config.retain_acked or queue.topic.topic.message_retention_seconds is not None:
+        if queue.topic.topic.message_retention_seconds is not None:
             await queue.seek(lambda _: Progress(first))
+        elif queue.config.retain_acked:  # it retains what was published since it was created
+            await queue.seek(lambda _: Progress(max(first, queue.config.first_sequence)))
         else:  # acked messages are gone for this subscription, even while others keep them in the log
             await queue.seek(lambda settled: settled.from_sequence(first))
 
@@ -504,6 +532,7 @@ class Broker:
         try:
             return self._queues[name]
         except KeyError:
+            check_subscription("subscription", name)
             raise NotFound(f"subscription {name} does not exist") from None
 
     @property
@@ -517,6 +546,7 @@ class Broker:
         if max_messages < 1:
             raise BadInput("max_messages", f"{max_messages} is out of range; at least 1 is needed")
         queue = self.queue(subscription)
+        require_pull(queue.config)
         max_messages = min(max_messages, limits.REQUEST_MESSAGES)
         if wait_seconds <= 0:  # wait_for would give up before it had looked
             return await queue.take(max_messages, PULL_BYTES, NoHolder())
@@ -528,8 +558,9 @@ class Broker:
 
     async def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
         """Raises StaleAckIds, after the good ones are on disk, when some do not count (exactly-once only)."""
+        queue = self.queue(subscription)
         _require_ack_ids(ack_ids)
-        stale, saved = self.queue(subscription).ack(ack_ids)
+        stale, saved = queue.ack(ack_ids)
         await asyncio.shield(saved)  # others wait for the same save
         if stale:
             raise StaleAckIds(stale)
@@ -538,8 +569,8 @@ class Broker:
         self, subscription: str, ack_ids: Sequence[str], seconds: int, failure: Failure | None = None
     ) -> None:
         """0 seconds is a nack. `failure` is what the subscriber says of it, which a strict broker does not hear."""
-        _require_ack_ids(ack_ids)
         queue = self.queue(subscription)
+        _require_ack_ids(ack_ids)
         if not 0 <= seconds <= limits.ACK_DEADLINE_SECONDS[1]:
             raise BadInput("ack_deadline_seconds", f"{seconds} is out of range; 0 to 600 is allowed")
         if self.is_strict:
@@ -575,6 +606,7 @@ class Broker:
         try:
             return self._topics[name]
         except KeyError:
+            check_topic("topic", name)  # what can be nobody's name is bad input
             raise NotFound(f"topic {name} does not exist") from None
 
     def _add_queue(
@@ -625,7 +657,11 @@ class Broker:
     def _require_resource(self, resource: str) -> None:
         if resource in self._topics or resource in self._queues or self._snapshots.find(resource):
             return
-        if "/schemas/" in resource:
+        check = _NAMES.get((resource.split("/") + [""] * 3)[2])
+        if check is None:
+            raise BadInput("resource", f"must be a topic, subscription, snapshot or schema, not {resource[:300]!r}")
+        check("resource", resource)
+        if check is check_schema:
             self.schemas.get(resource)  # raises when there is none
         else:
             raise NotFound(f"{resource} does not exist")

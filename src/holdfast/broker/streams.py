@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from holdfast.broker.leases import Lease
 from holdfast.broker.subscriptions import SubscriptionQueue
-from holdfast.errors import HoldfastError, NotFound, StorageUnavailable
+from holdfast.errors import FailedPrecondition, HoldfastError, NotFound, StorageUnavailable
+from holdfast.model.resources import Subscription
 
 # Messages in one response. More would save little and delay the first of them.
 BATCH_MESSAGES = 500
@@ -91,6 +92,7 @@ class PullStream:
             raise self._error
         if self._queue.deleted:
             raise NotFound(f"subscription {self._queue.config.name} was deleted")
+        require_pull(self._queue.config)
 
     async def _take(self) -> Sequence[Lease]:
         self._waits_for_room = self._messages_left <= 0 or self._bytes_left <= 0
@@ -161,6 +163,12 @@ class PullStream:
         """What the client has confirmed stays leased until its deadline: it may still ack it another way. The rest
         probably never reached it (official clients confirm what they receive) and goes to others soon."""
         self._queue.hurry([lease for lease in self._held if not lease.confirmed], UNCONFIRMED_SECONDS)
+
+
+def require_pull(config: Subscription) -> None:
+    """Who pulls from a push subscription would take from its endpoint what is meant for it."""
+    if config.push is not None:
+        raise FailedPrecondition(f"subscription {config.name} is a push subscription: nothing can be pulled from it")
 
 
 def _without(ack_ids: Sequence[str], stale: Sequence[str]) -> list[str]:

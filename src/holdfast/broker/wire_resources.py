@@ -48,6 +48,8 @@ _SUBSCRIPTION_FIELDS = {
     "expiration_policy",
 }
 _SUBSCRIPTION_CHANGES = _SUBSCRIPTION_FIELDS - {"name", "topic", "enable_message_ordering", "filter"}
+# What a request cannot say of a subscription stays as it is.
+_NOT_ON_THE_WIRE = ("detached", "consent", "first_sequence")
 _PUSH_FIELDS = {"push_endpoint", "attributes", "oidc_token", "pubsub_wrapper", "no_wrapper"}
 # Set by the service; what a client writes there is ignored, as Pub/Sub does.
 _OUTPUT_ONLY = {"state", "detached", "topic_message_retention_duration", "satisfies_pzs"}
@@ -79,7 +81,8 @@ def changed_topic(topic: Topic, request: Any, mask: Any) -> Topic:
 
 def changed_subscription(subscription: Subscription, request: Any, mask: Any) -> Subscription:
     changed = subscription_from_pb(_merged(subscription_to_pb(subscription), request, mask, _SUBSCRIPTION_CHANGES))
-    return replace(changed, detached=subscription.detached, consent=subscription.consent)
+    kept = {name: getattr(subscription, name) for name in _NOT_ON_THE_WIRE}
+    return replace(changed, **kept)
 
 
 def snapshot_to_pb(snapshot: Snapshot) -> Any:

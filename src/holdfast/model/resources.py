@@ -104,6 +104,7 @@ class Subscription:
     expiration_seconds: float | None = DEFAULT_EXPIRATION_SECONDS  # unused for so long, it is deleted; None: never
     detached: bool = False
     consent: EndpointConsent | None = None
+    first_sequence: int = field(default=0, compare=False)  # of its topic when it was created; what is lower is not its
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -154,6 +154,7 @@ class Subscriber:
             case "snapshot":
                 await self._broker.seek_to_snapshot(request.subscription, request.snapshot)
             case _:
+                self._broker.get_subscription(request.subscription)  # what is missing is told first
                 raise BadInput("target", "a time or a snapshot is needed")
         return _SeekResponse()
 
@@ -197,8 +198,8 @@ class Subscriber:
                 assert_never(item)
 
     def _open_stream(self, first: Any) -> PullStream:
-        queue = self._broker.queue(first.subscription)
         _check_deadline(first.stream_ack_deadline_seconds)
+        queue = self._broker.queue(first.subscription)
         stream = PullStream(
             queue,
             first.stream_ack_deadline_seconds,
