@@ -62,8 +62,9 @@ async def _sync_error(world: World, fault: Fault) -> None:
 
 
 async def _clock(world: World, fault: Fault) -> None:
-    """Somebody sets it wrong, and soon right again."""
+    """Somebody sets it wrong, and soon right again. A process that starts meanwhile could not know what is right."""
     part = world.parts[fault.target]
+    await part.wait_until_up()
     part.tell(clock=fault.details["jump"])
     await asyncio.sleep(fault.seconds)
     part.tell(clock=0)
