@@ -27,7 +27,7 @@ from holdfast.stores.sqlite.log import SqliteMessageLog
 from holdfast.transports.google_outlet import GoogleOutlet
 
 # Between two steps that should have been one, so that a kill falls into it.
-GAP_SECONDS = 0.3
+GAP_SECONDS = 0.4
 
 _log_commit = SqliteMessageLog.commit
 _store_apply = SqliteDocumentStore.apply

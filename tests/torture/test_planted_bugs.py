@@ -17,9 +17,9 @@ from holdfast.torture.schedule import Fault
 
 SEED = 7
 SECONDS = 8.0
-SETTLE_SECONDS = 10.0
+SETTLE_SECONDS = 15.0
 
-KILLS = (2.0, 4.5, 7.0)
+KILLS = (2.5, 6.5)
 
 
 def kills(part: str, kind: str = schedule.KILL) -> list[Fault]:

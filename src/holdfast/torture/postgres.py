@@ -4,6 +4,7 @@ over TCP so that a proxy can stand in between."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import pwd
@@ -90,10 +91,21 @@ class Postgres:
             raise StartupError(f"PostgreSQL does not start; see {self._log}") from None
 
     async def end(self, number: signal.Signals) -> None:
-        """SIGINT ends connections and saves everything; SIGQUIT saves nothing; SIGKILL is SIGKILL."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
-            await asyncio.to_thread(self._process.wait)
+        """SIGINT ends connections and saves everything; SIGQUIT saves nothing; SIGKILL goes to all its processes: one
+        that is left would keep the next server from starting."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        others = self._children() if number is signal.SIGKILL else []
+        self._process.send_signal(number)
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        await asyncio.to_thread(self._process.wait)
+
+    def _children(self) -> list[int]:
+        assert self._process
+        told = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return [int(pid) for pid in told.read_text().split()] if told.exists() else []
 
     async def _starts(self) -> bool:
         options = {

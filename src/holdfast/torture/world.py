@@ -10,6 +10,7 @@ import random
 import re
 import signal
 import socket
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -71,6 +72,7 @@ class World:
     proxies: dict[str, Proxy] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     postgres: Postgres | None = None
+    lanes: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def __post_init__(self) -> None:
         self.mended = self.folder / "mended"
