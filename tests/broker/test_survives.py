@@ -11,6 +11,7 @@ from holdfast.broker.backlog import PAGE_BYTES, PAGE_MESSAGES
 from holdfast.broker.leases import Failure, NoHolder
 from holdfast.broker.log import Change, Reset, Settle
 from holdfast.broker.service import Broker
+from holdfast.clock import NANOSECONDS
 from holdfast.errors import NotFound, StorageUnavailable
 from holdfast.model.message import Message
 from holdfast.model.resources import DeadLetterPolicy, RetryPolicy, Subscription, Topic
@@ -62,6 +63,22 @@ async def test_a_failed_publish_and_a_restart_do_not_swallow_later_publishes(
     again = await Broker.open(log, clock, BrokerSettings())
     await publish(again, "b", "c")
     assert texts(await take(again.queue(SUBSCRIPTION))) == ["b", "c"]
+
+
+async def test_what_failed_while_the_clock_was_wrong_does_not_wait_until_it_is_right(
+    broker: Broker, log: MemoryMessageLog, clock: ManualClock
+) -> None:
+    """Days ahead, say, and set right before the next start."""
+    queue = await make_subscription(broker, retry=RetryPolicy(10, 600))
+    await publish(broker, "a")
+    queue.nack([(await take_one(queue)).ack_id])
+    await broker.close()
+    right = ManualClock(clock.now_ns() - 3 * 86_400 * NANOSECONDS)
+    again = await Broker.open(log, right, BrokerSettings())
+    queue = again.queue(SUBSCRIPTION)
+    assert await take(queue) == []
+    right.advance(600)
+    assert [(text(lease), lease.attempt) for lease in await take(queue)] == [("a", 2)]
 
 
 async def test_one_cancelled_ack_leaves_the_others_alone(

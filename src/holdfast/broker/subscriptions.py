@@ -16,6 +16,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from holdfast.backoff import backoff_seconds
@@ -23,7 +24,7 @@ from holdfast.broker.backlog import Backlog, Outlook
 from holdfast.broker.breaker import Breaker, Pause
 from holdfast.broker.counts import DeliveryCounts
 from holdfast.broker.facts import Fact, FactWriter, What
-from holdfast.broker.held import HeldMessage, Replacement, holds
+from holdfast.broker.held import NEVER_NS, HeldMessage, Replacement, holds
 from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
 from holdfast.broker.log import AddFacts, Change, MessageLog, Progress, Reset, StoredMessage
 from holdfast.broker.progress import SettledMessages
@@ -47,6 +48,9 @@ SAVE_AGAIN_NS = NANOSECONDS
 # Acks that nobody waits for are saved this much later, many at once: an fsync for each would stand in the way of
 # publishes. A crash within that time means some messages come again, as at-least-once delivery allows.
 SAVE_LATER_NS = NANOSECONDS // 50
+
+# The longest backoff that a subscription may have, and the longest Retry-After that is heeded.
+LONGEST_WAIT_NS = 600 * NANOSECONDS
 
 DeadLetter = Callable[[Subscription, Lease, Failure], Awaitable[None]]
 
@@ -108,7 +112,7 @@ class SubscriptionQueue:
         return self._backlog.settled
 
     def _backlog_of(self, progress: Progress, replacements: Sequence[Replacement] = ()) -> Backlog:
-        settled = SettledMessages(progress)
+        settled = SettledMessages(_within_reach(progress, self._clock.now_ns()))
         return Backlog(self.key, self.config, self.topic, settled, self._clock, self._is_under_way, replacements)
 
     def _is_under_way(self, sequence: int) -> bool:
@@ -661,6 +665,17 @@ class SubscriptionQueue:
         # Only those that still run: gathering finished ones may not yield, and then they would never leave the set.
         while running := [task for task in self._tasks if not task.done()]:
             await asyncio.gather(*running, return_exceptions=True)
+
+
+def _within_reach(progress: Progress, now_ns: int) -> Progress:
+    """No wait is longer than the longest backoff. What was saved while the machine's clock was ahead would wait until
+    the clock is there again."""
+    latest_ns = now_ns + LONGEST_WAIT_NS
+    failed = {
+        sequence: replace(one, due_ns=latest_ns) if latest_ns < one.due_ns < NEVER_NS else one
+        for sequence, one in progress.failed.items()
+    }
+    return replace(progress, failed=failed)
 
 
 def _retrieved(future: asyncio.Future[None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import random
 import shutil
 import sys
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import uvloop
 
 from holdfast.cli.options import json_option
 from holdfast.cli.output import myself, print_json, print_table, printable
@@ -41,7 +40,8 @@ _SEED = click.IntRange(0, 2**53)
     "kinds",
     type=click.Choice(schedule.KINDS),
     multiple=True,
-    help="Only this kind. May be repeated.",
+    metavar="KIND",
+    help="Only faults of this kind, such as `power cut`. May be repeated; docs/torture.md lists them.",
 )
 @click.option("--no-postgres", is_flag=True, help="Keep documents in SQLite alone, also where PostgreSQL is installed.")
 @click.option(
@@ -73,12 +73,11 @@ def torture(
         _show_plan(asked, as_json)
         return
     folder = _folder(keep)
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"  # it complains of each process that is started
     if not as_json:
         click.echo(f"seed {seed}, {minutes:g} minutes; history, data and logs in {folder}")
     ended_well = False
     try:
-        result = uvloop.run(torture_once(asked, folder, _progress))
+        result = asyncio.run(torture_once(asked, folder, _progress))
         ended_well = not result.verdict.violations
     finally:
         if ended_well and keep is None:
@@ -107,7 +106,7 @@ def _progress(text: str) -> None:
 
 
 def _show_plan(asked: Asked, as_json: bool) -> None:
-    faults = schedule.make_schedule(asked.seed, asked.seconds, asked.kinds)
+    faults = asked.planned()
     if as_json:
         print_json({"seed": asked.seed, "faults": plan_to_json(faults)})
         return

@@ -192,9 +192,9 @@ def _again_after_ack(facts: Facts) -> Iterator[Violation]:
 def _replayed_twice(facts: Facts) -> Iterator[Violation]:
     """One replay id has one message; and a failed message is sent again once when that went well."""
     for sub in REPLAYED:
-        first: dict[str, str] = {}
-        settled: dict[str, tuple[str, str]] = {}
-        refused: set[str] = set()
+        first: dict[str, str] = {}  # the message of each replay id
+        newest: dict[str, str] = {}  # the replay id of each message that failed
+        refused: set[str] = set()  # names whose last replay failed
         for entry in facts.in_order:
             if entry["sub"] != sub:
                 continue
@@ -205,10 +205,10 @@ def _replayed_twice(facts: Facts) -> Iterator[Violation]:
             replay, message_id = entry["replay"], entry["id"]
             if first.setdefault(replay, message_id) != message_id:
                 yield Violation("twice", f"replay of {entry['name']} was sent to {sub} as two messages", entry["t"])
-            elif settled.setdefault(entry["name"], (replay, message_id))[0] != replay:
+            elif newest.setdefault(entry["original"], replay) != replay:
                 if entry["name"] not in refused:
                     yield Violation("twice", f"{entry['name']} was replayed to {sub} again", entry["t"])
-                settled[entry["name"]] = replay, message_id
+                newest[entry["original"]] = replay
             refused.discard(entry["name"])
 
 

@@ -27,7 +27,7 @@ READY = "under torture"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m holdfast.torture.child")
     parser.add_argument("--disk", nargs=2, type=Path, metavar=("DATA", "SYNCED"))
-    parser.add_argument("--plant", default="", metavar="MODULE:FUNCTION")
+    parser.add_argument("--plant", default="", metavar="MODULE:FUNCTION,...")
     parser.add_argument("args", nargs="+")
     asked = parser.parse_args()
     told: dict[str, Callable[[Any], None]] = {"clock": WallClock().set_offset}
@@ -35,8 +35,8 @@ def main() -> None:
         disk = Disk(*asked.disk)
         disk.slip_under_sqlite()
         told |= {"full": disk.set_full, "sync_fails": disk.set_sync_fails}
-    if asked.plant:
-        module, _, function = asked.plant.partition(":")
+    for planted in filter(None, asked.plant.split(",")):
+        module, _, function = planted.partition(":")
         getattr(importlib.import_module(module), function)()
     threading.Thread(target=_listen, args=(told,), daemon=True).start()
     sys.argv = ["holdfast", *asked.args]

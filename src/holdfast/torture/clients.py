@@ -15,7 +15,6 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOT
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 from google.pubsub_v1.types import PubsubMessage, ReceivedMessage
 
-from holdfast.model import replay_attributes
 from holdfast.torture import traffic
 from holdfast.torture.history import History
 
@@ -145,10 +144,9 @@ class Puller:
         nacked: list[ReceivedMessage] = []
         for one in received:
             message = one.message
-            name = str(message.attributes["name"])
-            replay = str(message.attributes.get(replay_attributes.REPLAY_ID, ""))
-            self._history.delivery(
-                self._sub, message.message_id, name, message.ordering_key, one.delivery_attempt, replay
+            attributes = dict(message.attributes)
+            name = self._history.delivery(
+                self._sub, message.message_id, one.delivery_attempt, message.ordering_key, attributes
             )
             whim = 1.0 if self.is_calm else traffic.whim(self._seed, self._sub, name, one.delivery_attempt)
             if whim < FORGOTTEN:

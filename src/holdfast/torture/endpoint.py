@@ -8,9 +8,7 @@ import base64
 import contextlib
 import json
 from collections.abc import Callable
-from typing import Any
 
-from holdfast.model import replay_attributes
 from holdfast.torture.history import History
 from holdfast.torture.traffic import whim
 
@@ -84,35 +82,22 @@ class Endpoint:
         )
         envelope = json.loads(await reader.readexactly(length))
         message = envelope["message"]
-        told, name = self._told(envelope), str(message["attributes"]["name"])
-        self._history.delivery(*told)
-        lie = self._lie if whim(self._seed, name, told[4], self._lie) < LYING_SHARE else ""
+        message_id, attempt = str(message["messageId"]), int(envelope.get("deliveryAttempt", 0))
+        key, attributes = str(message.get("orderingKey", "")), message["attributes"]
+        name = self._history.delivery(self._sub, message_id, attempt, key, attributes)
+        lie = self._lie if whim(self._seed, name, attempt, self._lie) < LYING_SHARE else ""
         if not lie and json.loads(base64.b64decode(message["data"]))["poison"] and not self._is_mended():
-            self._history.refused(self._sub, told[1], name)
+            self._history.refused(self._sub, message_id, name)
             writer.write(_REFUSED)
         elif not lie:
-            self._history.acking(self._sub, told[1], name)
+            self._history.acking(self._sub, message_id, name)
             writer.write(_OK)
         else:
-            return await self._answer_with_a_lie(lie, told, writer)
+            return await self._answer_with_a_lie(lie, message_id, name, writer)
         await writer.drain()
         return True
 
-    def _told(self, envelope: dict[str, Any]) -> tuple[str, str, str, str, int, str]:
-        message = envelope["message"]
-        attributes = message["attributes"]
-        return (
-            self._sub,
-            str(message["messageId"]),
-            str(attributes["name"]),
-            str(message.get("orderingKey", "")),
-            int(envelope.get("deliveryAttempt", 0)),
-            str(attributes.get(replay_attributes.REPLAY_ID, "")),
-        )
-
-    async def _answer_with_a_lie(
-        self, lie: str, told: tuple[str, str, str, str, int, str], writer: asyncio.StreamWriter
-    ) -> bool:
+    async def _answer_with_a_lie(self, lie: str, message_id: str, name: str, writer: asyncio.StreamWriter) -> bool:
         match lie:
             case "hang":
                 await asyncio.sleep(HANG_SECONDS)
@@ -121,15 +106,15 @@ class Endpoint:
                 return False
             case "slow":
                 await asyncio.sleep(SLOW_SECONDS)
-                self._history.acking(self._sub, told[1], told[2])
+                self._history.acking(self._sub, message_id, name)
                 writer.write(_OK)
             case "half":  # a good status, and then the connection ends: it may count or not
-                self._history.acking(self._sub, told[1], told[2])
+                self._history.acking(self._sub, message_id, name)
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of")
                 await writer.drain()
                 return False
             case "early":  # the end comes with the answer
-                self._history.acking(self._sub, told[1], told[2])
+                self._history.acking(self._sub, message_id, name)
                 writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
                 await writer.drain()
                 return False

@@ -16,7 +16,12 @@ Doing = Callable[[World, Fault], Awaitable[None]]
 
 
 async def do(world: World, fault: Fault) -> None:
-    """Returns when it is over."""
+    """Returns when it is over. It may last longer than planned: the next one of its lane waits for it."""
+    async with world.lanes[fault.target]:
+        await _do(world, fault)
+
+
+async def _do(world: World, fault: Fault) -> None:
     world.history.fault(fault.number, fault.kind, fault.target, {**fault.details, "seconds": fault.seconds})
     await _FAULTS[fault.kind](world, fault)
     world.history.fault_over(fault.number, fault.kind, fault.target)
@@ -62,8 +67,9 @@ async def _sync_error(world: World, fault: Fault) -> None:
 
 
 async def _clock(world: World, fault: Fault) -> None:
-    """Somebody sets it wrong, and soon right again."""
+    """Somebody sets it wrong, and soon right again. A process that starts meanwhile could not know what is right."""
     part = world.parts[fault.target]
+    await part.wait_until_up()
     part.tell(clock=fault.details["jump"])
     await asyncio.sleep(fault.seconds)
     part.tell(clock=0)

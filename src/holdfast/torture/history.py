@@ -10,11 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from holdfast.model import replay_attributes
+
 Entry = Mapping[str, Any]
 
 
 class History:
-    """Times are seconds since the start."""
+    """Times are seconds since `begin`; what it takes to start a world comes before."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,6 +31,10 @@ class History:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+    def begin(self, seed: int, seconds: float) -> None:
+        self._begun = time.monotonic()
+        self.add("begun", seed=seed, seconds=seconds)
 
     @property
     def now(self) -> float:
@@ -54,9 +60,15 @@ class History:
 
     # Whoever receives. `sub` is a short id.
 
-    def delivery(self, sub: str, message_id: str, name: str, key: str, attempt: int, replay: str) -> None:
-        """`replay` is the id under which the desk has sent it again, if it has."""
-        self.add("delivery", sub=sub, id=message_id, name=name, key=key, attempt=attempt, replay=replay)
+    def delivery(self, sub: str, message_id: str, attempt: int, key: str, attributes: Mapping[str, str]) -> str:
+        """Gives its name. `replay` is the id under which the desk has sent it again, if it has, and `original` the
+        message that failed."""
+        name = attributes.get("name", "")
+        told = {"sub": sub, "id": message_id, "name": name, "key": key, "attempt": attempt}
+        replay = attributes.get(replay_attributes.REPLAY_ID, "")
+        original = attributes.get(replay_attributes.ORIGINAL_MESSAGE_ID, "")
+        self.add("delivery", **told, replay=replay, original=original)
+        return name
 
     def acking(self, sub: str, message_id: str, name: str) -> None:
         """The ack is on its way: it may count or not."""

@@ -4,14 +4,18 @@ over TCP so that a proxy can stand in between."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+from holdfast.errors import StartupError
 
 START_SECONDS = 60.0
 LOOK_EVERY_SECONDS = 0.1
@@ -41,14 +45,14 @@ def find_binaries() -> Path | None:
 class Postgres:
     """Commits are durable, as by default."""
 
-    def __init__(self, directory: Path, port: int) -> None:
-        """The directory must be one that another user may enter."""
+    def __init__(self, directory: Path, log: Path, port: int) -> None:
+        """The directory must be one that another user may enter; the log need not be."""
         binaries = find_binaries()
         assert binaries
         self._binaries = binaries
         self._data = directory / "data"
         self._directory = directory
-        self._log = directory / "log"
+        self._log = log
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -74,20 +78,34 @@ class Postgres:
         ]
         with self._log.open("ab") as log:
             await asyncio.to_thread(
-                lambda: subprocess.run(command, stdout=log, stderr=log, check=True, **_as_somebody())  # noqa: S603
+                lambda: subprocess.run(_as_somebody(command), stdout=log, stderr=log, check=True)  # noqa: S603
             )
 
     async def start(self) -> None:
         """After a kill it refuses for as long as processes of its last life are about: then it is started again."""
-        async with asyncio.timeout(START_SECONDS):
-            while not await self._starts():  # noqa: ASYNC110 - nobody tells when they are gone
-                await asyncio.sleep(LOOK_EVERY_SECONDS)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                while not await self._starts():  # noqa: ASYNC110 - nobody tells when they are gone
+                    await asyncio.sleep(LOOK_EVERY_SECONDS)
+        except TimeoutError:
+            raise StartupError(f"PostgreSQL does not start; see {self._log}") from None
 
     async def end(self, number: signal.Signals) -> None:
-        """SIGINT ends connections and saves everything; SIGQUIT saves nothing; SIGKILL is SIGKILL."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
-            await asyncio.to_thread(self._process.wait)
+        """SIGINT ends connections and saves everything; SIGQUIT saves nothing; SIGKILL goes to all its processes: one
+        that is left would keep the next server from starting."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        others = self._children() if number is signal.SIGKILL else []
+        self._process.send_signal(number)
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        await asyncio.to_thread(self._process.wait)
+
+    def _children(self) -> list[int]:
+        assert self._process
+        told = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return [int(pid) for pid in told.read_text().split()] if told.exists() else []
 
     async def _starts(self) -> bool:
         options = {
@@ -100,11 +118,11 @@ class Postgres:
         words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - it forks, and nothing here waits for it
-                [self._binaries / "postgres", "-D", self._data, *words],
+                _as_somebody([self._binaries / "postgres", "-D", self._data, *words]),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                **_as_somebody(),
+                start_new_session=True,
             )
         while self._process.poll() is None:
             if await self._answers():
@@ -132,9 +150,13 @@ def _somebody() -> pwd.struct_passwd | None:
     return None
 
 
-def _as_somebody() -> dict[str, Any]:
-    elsewhere: dict[str, Any] = {"cwd": "/", "start_new_session": True}
+# gRPC does not bear a fork, and giving up rights between fork and exec would need one.
+_BECOME = "import os, sys; os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[1])); os.chdir('/'); \
+os.execv(sys.argv[3], sys.argv[3:])"
+
+
+def _as_somebody(command: Sequence[str | Path]) -> list[str | Path]:
     somebody = _somebody()
     if os.geteuid() != 0 or somebody is None:
-        return elsewhere
-    return {**elsewhere, "user": somebody.pw_uid, "group": somebody.pw_gid, "extra_groups": []}
+        return list(command)
+    return [sys.executable, "-c", _BECOME, str(somebody.pw_uid), str(somebody.pw_gid), *command]

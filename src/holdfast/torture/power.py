@@ -57,19 +57,13 @@ def _cut(real: Path, synced: Path, chance: random.Random) -> Cut:
 
 
 def _merged(new: bytes, old: bytes, chance: random.Random) -> tuple[Cut, bytes]:
-    """Each changed sector is the old or the new one. All of them may be old, or new: that is likely, too."""
-    share = chance.choice((0.0, 0.5, chance.random(), 1.0))
-    cut = Cut()
-    size = len(new) if len(new) == len(old) or chance.random() < share else len(old)
+    """Each changed sector is the old or the new one: any of them, all of one kind, or the new ones up to some place."""
+    share, up_to = chance.choice(((0.0, 0.0), (1.0, 0.0), (chance.random(), 0.0), (0.0, chance.random())))
+    size = len(new) if len(new) == len(old) or chance.random() < max(share, up_to) else len(old)
     new, old = new.ljust(size, b"\0")[:size], old.ljust(size, b"\0")[:size]
     merged = bytearray(old)
-    for start in range(0, size, SECTOR):
-        sector = slice(start, start + SECTOR)
-        if new[sector] == old[sector]:
-            continue
-        if chance.random() < share:
-            merged[sector] = new[sector]
-            cut.sectors_kept += 1
-        else:
-            cut.sectors_lost += 1
-    return cut, bytes(merged)
+    changed = [at for at in range(0, size, SECTOR) if new[at : at + SECTOR] != old[at : at + SECTOR]]
+    kept = [at for number, at in enumerate(changed) if number < up_to * len(changed) or chance.random() < share]
+    for at in kept:
+        merged[at : at + SECTOR] = new[at : at + SECTOR]
+    return Cut(len(kept), len(changed) - len(kept)), bytes(merged)

@@ -18,7 +18,7 @@ from holdfast.torture.checker import Verdict, check
 from holdfast.torture.clients import Connection, Publisher, Puller, connected
 from holdfast.torture.disk import NoSqliteLibrary, sqlite_library
 from holdfast.torture.history import History
-from holdfast.torture.schedule import Fault
+from holdfast.torture.schedule import Fault, make_schedule
 from holdfast.torture.world import World, a_world
 
 # After the last fault: as long as the longest wait that anything may be in, and then some.
@@ -39,10 +39,13 @@ class Asked:
     seed: int
     seconds: float
     kinds: Collection[str] = schedule.KINDS
-    lanes: Collection[str] = schedule.LANES
+    faults: Sequence[Fault] | None = None  # instead of those that the seed makes
     with_postgres: bool = True
     plant: Mapping[str, str] = field(default_factory=dict)
     settle_seconds: float = SETTLE_SECONDS
+
+    def planned(self) -> Sequence[Fault]:
+        return self.faults if self.faults is not None else make_schedule(self.seed, self.seconds, self.kinds)
 
 
 @dataclass(slots=True)
@@ -58,32 +61,35 @@ class Result:
 
 async def torture(asked: Asked, folder: Path, progress: Progress) -> Result:
     """`folder` gets the history, the data and the logs."""
-    not_run = _not_run(asked)
-    kinds = [kind for kind in asked.kinds if kind not in not_run]
+    left_out = not_run(asked)
     has_postgres = asked.with_postgres and not postgres.why_not()
-    lanes = [lane for lane in asked.lanes if has_postgres or lane != parts.CONSUMER_TO_POSTGRES]
-    plan = schedule.make_schedule(asked.seed, asked.seconds, kinds, lanes)
+    plan = [
+        fault
+        for fault in asked.planned()
+        if fault.kind not in left_out and (has_postgres or fault.target != parts.CONSUMER_TO_POSTGRES)
+    ]
     with (
         History(folder / "history.ndjson") as history,
         _postgres_folder() if has_postgres else contextlib.nullcontext() as postgres_folder,
     ):
         async with a_world(folder, history, asked.seed, postgres_folder, asked.plant, with_disk=has_disk()) as world:
-            history.add("begun", seed=asked.seed, seconds=asked.seconds)
+            history.begin(asked.seed, asked.seconds)
             await _run(world, asked, plan, progress)
             seconds = history.now
-        return Result(asked, plan, not_run, check(history.entries), _counts(history), seconds, history.path)
+        return Result(asked, plan, left_out, check(history.entries), _counts(history), seconds, history.path)
 
 
-def _not_run(asked: Asked) -> dict[str, str]:
-    not_run: dict[str, str] = {}
+def not_run(asked: Asked) -> dict[str, str]:
+    """By kind of fault: why there is none of it here."""
+    left_out: dict[str, str] = {}
     if not has_disk():
         of_disk = (schedule.DISK_FULL, schedule.SYNC_ERROR, schedule.POWER_CUT)
-        not_run |= dict.fromkeys(of_disk, "needs a Python whose SQLite is a library of its own")
+        left_out |= dict.fromkeys(of_disk, "needs a Python whose SQLite is a library of its own")
     if not asked.with_postgres:
-        not_run[schedule.POSTGRES] = "was left out"
+        left_out[schedule.POSTGRES] = "was left out"
     elif why := postgres.why_not():
-        not_run[schedule.POSTGRES] = why
-    return {kind: why for kind, why in not_run.items() if kind in asked.kinds}
+        left_out[schedule.POSTGRES] = why
+    return {kind: why for kind, why in left_out.items() if kind in asked.kinds}
 
 
 def has_disk() -> bool:
@@ -149,13 +155,17 @@ def _publishers(world: World, seed: int, connections: Sequence[Connection]) -> l
 
 
 async def _do_all(world: World, plan: Sequence[Fault], seconds: float, progress: Progress) -> None:
-    begun = world.history.now
-    async with asyncio.TaskGroup() as group:
+    under_way: list[asyncio.Task[None]] = []
+    try:
         for fault in plan:
-            await asyncio.sleep(begun + fault.at - world.history.now)
+            await asyncio.sleep(fault.at - world.history.now)
             progress(f"{fault.number}/{len(plan)} {fault.kind}: {fault.target}")
-            group.create_task(faults.do(world, fault))
-    await asyncio.sleep(begun + seconds - world.history.now)
+            under_way.append(asyncio.create_task(faults.do(world, fault)))
+        await asyncio.sleep(seconds - world.history.now)
+        await asyncio.gather(*under_way)
+    finally:
+        for task in under_way:
+            task.cancel()
 
 
 async def _mend_and_replay(world: World, after: float) -> None:

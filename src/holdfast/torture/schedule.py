@@ -70,17 +70,22 @@ class Fault:
 def make_schedule(
     seed: int, seconds: float, kinds: Collection[str] = KINDS, lanes: Collection[str] = LANES
 ) -> list[Fault]:
-    """All of them are over when so many seconds are. What is left out leaves the others as they are."""
-    faults = [fault for lane in LANES if lane in lanes for fault in _faults_of(lane, seed, seconds)]
-    wanted = sorted((fault for fault in faults if fault.kind in kinds), key=lambda fault: (fault.at, fault.target))
-    return [replace(fault, number=number) for number, fault in enumerate(wanted, 1)]
+    """All of them are over when so many seconds are. A lane that is left out leaves the others as they are."""
+    faults = [
+        fault
+        for lane in LANES
+        if lane in lanes and (of_lane := [kind for kind in _kinds_of(lane) if kind in kinds])
+        for fault in _faults_of(lane, of_lane, seed, seconds)
+    ]
+    faults.sort(key=lambda fault: (fault.at, fault.target))
+    return [replace(fault, number=number) for number, fault in enumerate(faults, 1)]
 
 
-def _faults_of(lane: str, seed: int, seconds: float) -> Iterator[Fault]:
+def _faults_of(lane: str, kinds: Sequence[str], seed: int, seconds: float) -> Iterator[Fault]:
     chance = random.Random(f"{seed} {lane}")
     at = FIRST_SECONDS + chance.uniform(0, QUIET_SECONDS[1])
     while at < seconds:
-        kind = chance.choice(_kinds_of(lane))
+        kind = chance.choice(kinds)
         lasts, details = _extent(kind, chance)
         if at + lasts <= seconds:
             yield Fault(0, round(at, 3), round(lasts, 3), kind, lane, details)

@@ -3,10 +3,14 @@ lab's endpoint, and PostgreSQL where there is one."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import random
 import re
 import signal
 import socket
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -32,6 +36,9 @@ APP = "holdfast.torture.app:app"
 
 HTTP_SECONDS = 5.0
 PAGE_SIZE = 1000
+
+# Below those that the system gives to outgoing connections: one of these could take the port of a part that is down.
+PORTS = range(15_000, 30_000)
 ACK_DEADLINE_SECONDS = 10
 
 # Dead letters for spent attempts come from these two alone; the lab's own subscribers must keep every message.
@@ -65,6 +72,7 @@ class World:
     proxies: dict[str, Proxy] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     postgres: Postgres | None = None
+    lanes: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     def __post_init__(self) -> None:
         self.mended = self.folder / "mended"
@@ -75,7 +83,7 @@ class World:
     async def start(self, postgres: Path | None) -> None:
         self.ports = dict(zip((*parts.PARTS, "postgres"), _free_ports(len(parts.PARTS) + 1), strict=True))
         if postgres is not None:
-            self.postgres = Postgres(postgres, self.ports["postgres"])
+            self.postgres = Postgres(postgres, self.folder / "postgres.log", self.ports["postgres"])
             await self.postgres.make()
             await self.postgres.start()
         await self.endpoint.start()
@@ -86,8 +94,7 @@ class World:
         await self._start_part(parts.BROKER)
         async with connected(f"127.0.0.1:{self.ports[parts.BROKER]}", subscriptions.PROJECT) as connection:
             await _make_resources(connection, self._push_endpoints())
-        for name in parts.PARTS[1:]:
-            await self._start_part(name)
+        await asyncio.gather(*(self._start_part(name) for name in parts.PARTS[1:]))
 
     def _hops(self) -> dict[str, int]:
         broker = self.ports[parts.BROKER]
@@ -145,8 +152,8 @@ class World:
                 self.history.trouble("stuck", f"{name} does not start; see {part.log}")
 
     async def stop_parts(self) -> None:
-        for name in reversed(parts.PARTS):
-            await self.parts[name].stop()
+        await asyncio.gather(*(self.parts[name].stop() for name in parts.PARTS[1:]))
+        await self.parts[parts.BROKER].stop()
 
     async def abandon(self) -> None:
         for part in self.parts.values():
@@ -278,12 +285,11 @@ def _is_setting(name: str) -> bool:
 
 
 def _free_ports(count: int) -> list[int]:
-    """All taken at once, so that they differ; then free again."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    found: list[int] = []
+    for port in random.sample(PORTS, len(PORTS)):
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found
