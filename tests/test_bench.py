@@ -164,10 +164,10 @@ def test_a_profile_never_tells_of_more_than_was_used() -> None:
 @pytest.mark.parametrize(
     ("seen", "kept"),
     [
-        ("take (/home/me/holdfast/src/holdfast/broker/leases.py:5)", "take (holdfast/broker/leases.py:5)"),
-        ("run (/home/me/holdfast/.venv/lib/python3.11/site-packages/uvicorn/server.py:5)", "run (uvicorn/server.py:5)"),
+        ("take (/srv/holdfast/src/holdfast/broker/leases.py:5)", "take (holdfast/broker/leases.py:5)"),
+        ("run (/srv/holdfast/.venv/lib/python3.11/site-packages/uvicorn/server.py:5)", "run (uvicorn/server.py:5)"),
         ("_bootstrap (/usr/lib/python3.11/threading.py:5)", "_bootstrap (threading.py:5)"),
-        ("<module> (/home/me/holdfast/.venv/bin/holdfast:8)", "<module> (holdfast:8)"),
+        ("<module> (/srv/holdfast/.venv/bin/holdfast:8)", "<module> (holdfast:8)"),
         ("__init__ (<string>:2)", "__init__ (<string>:2)"),
     ],
 )

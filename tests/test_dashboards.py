@@ -110,7 +110,7 @@ def test_every_query_is_of_metrics_and_labels_that_there_are(name: str) -> None:
 
 def test_every_metric_is_on_a_dashboard() -> None:
     shown = " ".join(query for board in BOARDS.values() for query in queries(board))
-    parts = (process, broker, push, consumer, desk, alerts)
+    parts = (process, broker, push, consumer, desk, alerts, traces)
     told = {value for part in parts for value in vars(part).values() if isinstance(value, Metric)}
     assert {metric for metric in told if metric.name not in shown} == NOT_SHOWN
 
