@@ -9,7 +9,8 @@ import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import quantiles
@@ -133,15 +134,15 @@ async def _fill(store: DeskStore, chance: random.Random) -> None:
 def _failure(number: int, chance: random.Random) -> FailedMessage:
     status = FailureStatus.QUEUED_FOR_RETRY if number % (ROWS // QUEUED) == 0 else _ended(chance)
     at_ns = BEGAN_NS + WEEK_NS // ROWS * number
-    cause = int(CAUSES * chance.random() ** 3)  # a few causes make most of the failures
-    [reason] = random.Random(cause).choices(REASONS, SHARES)
+    cause = _cause(int(CAUSES * chance.random() ** 3))  # a few causes make most of the failures
     payload = {"latitude": 192.5847, "longitude": -121.6219, "brightness": 328.4, "id": number, "note": "x" * 150}
-    failure = FailedMessage(
+    return FailedMessage(
         message_id=str(10**12 + number),
-        subscription=f"projects/fire/subscriptions/detections-{cause % 4}",
-        source_topic="projects/fire/topics/detections",
-        failure_reason=reason,
-        error_details=f"the field {_word(cause)} of detection {number} has a value that no sensor gives",
+        subscription=cause.subscription,
+        source_topic=cause.source_topic,
+        failure_reason=cause.failure_reason,
+        error_details=cause.error_details,
+        fingerprint=cause.fingerprint,
         data=json.dumps(payload).encode(),
         attributes={"tenant": f"t{chance.randrange(TENANTS)}", "region": f"r{number % 5}", "eventId": f"e{number}"},
         publish_time_ns=at_ns - SECOND_NS,
@@ -153,17 +154,23 @@ def _failure(number: int, chance: random.Random) -> FailedMessage:
         retry_at_ns=at_ns if status is FailureStatus.QUEUED_FOR_RETRY else None,
         retry_success_at_ns=at_ns + 5 * SECOND_NS if status is FailureStatus.RETRY_SUCCESS else None,
     )
-    return replace(failure, fingerprint=_fingerprint(cause, failure))
 
 
-def _fingerprint(cause: int, failure: FailedMessage) -> str:
-    """As the desk makes it, but only once for each cause: a million of them would take longer than all the rest."""
-    if cause not in _fingerprints:
-        _fingerprints[cause] = in_group(failure).fingerprint
-    return _fingerprints[cause]
-
-
-_fingerprints: dict[int, str] = {}
+@cache
+def _cause(number: int) -> FailedMessage:
+    """What all failures of one cause have in common, with the fingerprint that the desk gives them: made once for each,
+    since a million of them would take longer than all the rest."""
+    [reason] = random.Random(number).choices(REASONS, SHARES)
+    return in_group(
+        FailedMessage(
+            message_id="any",
+            data=b"",
+            subscription=f"projects/fire/subscriptions/detections-{number % 4}",
+            source_topic="projects/fire/topics/detections",
+            failure_reason=reason,
+            error_details=f"the field {_word(number)} of detection 17 has a value that no sensor gives",
+        )
+    )
 
 
 def _ended(chance: random.Random) -> FailureStatus:

@@ -27,7 +27,7 @@ TOPIC = f"{PROJECT}/topics/orders"
 SUBSCRIPTION = f"{PROJECT}/subscriptions/orders.worker"
 
 FAILURES = 100_000
-PER_SECOND = 4_000
+PER_SECOND = 3_000
 RECORDED_AT_ONCE = 2_000
 
 OPTIONS = {"perSecond": PER_SECOND, "concurrency": 5_000, "canary": 0}
