@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from click.testing import CliRunner
 from holdfast.cli.main import cli
 from holdfast.torture import parts, run, schedule
 from holdfast.torture.checker import CHECKS, Verdict, Violation
+from holdfast.torture.history import read_history
 from holdfast.torture.report import NO_FAULT, rows, to_json
 from holdfast.torture.run import Asked, Result
 from holdfast.torture.schedule import Fault
 from tests.support.process import HOLDFAST, environment
+from tests.support.waiting import eventually
 
 RUN_SECONDS = 110.0
 SEED, SECONDS = 102, 14.0  # all kinds of faults have a turn
@@ -47,6 +50,41 @@ def test_a_short_run_with_all_faults_finds_nothing(tmp_path: Path) -> None:
     assert told["counts"]["messages"] > 100
     assert told["counts"]["starts"] > len(parts.PARTS)
     assert all(told["lookedAt"].values())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -signal.SIGKILL)])
+def test_when_it_is_ended_all_that_it_started_ends_too(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    run_folder = tmp_path / "run"
+    lab = subprocess.Popen(
+        [HOLDFAST, "torture", "--no-postgres", "--keep", run_folder],
+        env=environment({}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        broker = eventually(lambda: pid_of_the_broker(run_folder / "history.ndjson"), RUN_SECONDS)
+        assert is_running(broker)
+        lab.send_signal(number)
+        assert lab.wait(RUN_SECONDS) == code
+    finally:
+        lab.kill()
+        lab.wait()
+    eventually(lambda: not is_running(broker))
+
+
+def pid_of_the_broker(history: Path) -> int:
+    """Once it is up; 0 until then."""
+    entries = read_history(history) if history.exists() else []
+    up = any(entry["what"] == "up" for entry in entries)
+    return next((int(entry["pid"]) for entry in entries if entry["what"] == "started"), 0) if up else 0
+
+
+def is_running(pid: int) -> bool:
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return not told.partition(") ")[2].startswith("Z")
 
 
 def test_a_seed_tells_its_faults() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def torture(
         click.echo(f"seed {seed}, {minutes:g} minutes; history, data and logs in {folder}")
     ended_well = False
     try:
-        result = asyncio.run(torture_once(asked, folder, _progress))
+        result = asyncio.run(_until_told(asked, folder))
         ended_well = not result.verdict.violations
     finally:
         if ended_well and keep is None:
@@ -87,6 +88,17 @@ def torture(
     else:
         _show(result)
     sys.exit(0 if ended_well else 1)
+
+
+async def _until_told(asked: Asked, folder: Path) -> Result:
+    """Whoever ends it, all that it has started ends with it."""
+    task = asyncio.create_task(torture_once(asked, folder, _progress))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise click.Abort from None
 
 
 def _folder(keep: Path | None) -> Path:
