@@ -27,13 +27,14 @@ from holdfast.settings import Settings, load_settings
 from holdfast.wiring.consumer import consuming, make_consumer
 from holdfast.wiring.metrics import process_registry
 from holdfast.wiring.tracing import tracing
+from holdfast.wiring.watching import Watch
 
 log = logging.getLogger("holdfast.consumer")
 
 
 class PushApp:
-    """Serves POST /pubsub/push, /metrics, /healthz and /readyz. Without a consumer of yours it is the materializer;
-    without settings they are read as `holdfast consume` reads them.
+    """Serves POST /pubsub/push, /metrics, /healthz and /readyz, and judges the alert rules on the consumer. Without a
+    consumer of yours it is the materializer; without settings they are read as `holdfast consume` reads them.
 
     It starts (opens its store) with the lifespan of the app that it is mounted into, or else at the first request.
     """
@@ -84,9 +85,13 @@ class PushApp:
         clock = SystemClock()
         settings = self._settings or load_settings()
         app = make_consumer(settings, clock, self._consumer)
-        registry = process_registry("consume")
-        traces = await self._running.enter_async_context(tracing(settings, registry, "consume"))
-        part = await self._running.enter_async_context(consuming(settings, app, clock, registry, traces))
-        # Documents and outcomes are not for everybody who can reach the host app.
+        watch = Watch(settings, clock, "consume", settings.http.host)
+        async with AsyncExitStack() as stack:  # a start that fails leaves nothing open for the next one to trip over
+            registry = process_registry("consume")
+            traces = await stack.enter_async_context(tracing(settings, registry, "consume"))
+            part = await stack.enter_async_context(consuming(settings, app, clock, registry, traces))
+            await stack.enter_async_context(watch.running(registry))
+            self._running = stack.pop_all()
+        # Documents, outcomes, journeys and silences are not for everybody who can reach the host app.
         routes = [*push_endpoint.routes(part.pipeline, part.auth, traces), *metrics.routes(registry)]
         return make_app(routes, part.checks)

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,8 +23,13 @@ from starlette.types import ASGIApp
 
 from holdfast.asgi import PushApp
 from holdfast.consumer import Consumer, Event, Upsert
-from holdfast.settings import ConsumerSettings, GeneralSettings, Settings
+from holdfast.settings import AlertSettings, ConsumerSettings, GeneralSettings, Settings, TraceSettings
 from holdfast.stores.sqlite.documents import SqliteDocumentStore
+from tests.support.otlp import Collector, collector
+from tests.support.waiting import comes_about
+from tests.support.webhook import SECRET, webhook
+
+__all__ = ["collector"]
 
 
 def shop() -> Consumer:
@@ -137,3 +143,31 @@ async def test_a_store_that_cannot_be_opened_is_503_and_tried_again(
         status, _ = await post(session, "/pubsub/push", {"id": "o1", "total": 5})
         assert status == 200
     await push.stop()
+
+
+async def test_a_start_that_fails_leaves_nothing_open(settings: Settings, collector: Collector) -> None:
+    traced = replace(settings, traces=TraceSettings(endpoint=collector.url))
+    holder = await SqliteDocumentStore.open(Path(settings.general.data, "documents.db"))
+    push = PushApp(shop(), traced)
+    async with served(push, lifespan="off") as session:
+        for _ in range(3):
+            assert (await post(session, "/pubsub/push", {"id": "o1", "total": 5}))[0] == 503
+            assert not [thread.name for thread in threading.enumerate() if thread.name == "holdfast traces"]
+    await holder.close()
+
+
+async def test_its_alerts_are_judged_and_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    with webhook() as hook:
+        monkeypatch.setenv("HOOK_URL", hook.url)
+        monkeypatch.setenv("HOOK_SECRET", SECRET)
+        receiver = {"name": "hook", "kind": "webhook", "url_env": "HOOK_URL", "secret_env": "HOOK_SECRET"}
+        rule = {"rule": "Runs", "measure": "level", "of": "holdfast_consumer_in_hands", "threshold": 0, "compare": ">="}
+        alerts = AlertSettings(interval_seconds=1, rules=[rule], receivers=[{**receiver, "group_wait": 0}])
+        async with served(PushApp(shop(), replace(settings, alerts=alerts))) as session:
+
+            async def told() -> bool:
+                return bool(hook.told("Runs", "firing"))
+
+            await comes_about(told)
+            async with session.get("/api/v1/alerts") as response:  # silences are not for everybody
+                assert response.status == 404
