@@ -25,9 +25,11 @@ from holdfast.stores.sqlite.alerts_schema import SCHEMA
 from holdfast.stores.sqlite.database import Database
 from holdfast.testing import ManualClock
 from tests.alerts.timelines import (
+    BACKLOG,
     OF_SUBSCRIPTION,
     OLDEST,
     OPEN,
+    OTHER,
     PATH,
     PAUSED,
     PERMANENT,
@@ -301,6 +303,35 @@ async def test_a_read_that_fails_changes_nothing(tmp_path: Path) -> None:
         await watched.minute({})
     assert watched.firing("OldestUnacked") == [OF_SUBSCRIPTION]
     assert len(watched.sink.alerts) == 1
+    await watched.stop()
+
+
+async def test_what_a_source_cannot_tell_for_a_while_is_neither_over_nor_begun(tmp_path: Path) -> None:
+    """As the desk's metrics, which are missing altogether while its database is away."""
+    watched = await watch(tmp_path)
+    other = f'holdfast_desk_open_failures{{subscription="{OTHER}"}}'
+    await watched.minute({OPEN: 2, other: 0, BACKLOG: 1}, 4)
+    await watched.minute({OPEN: 2, other: 3, BACKLOG: 1}, 4)
+    assert watched.firing("DeadLettersWait") == [OF_SUBSCRIPTION]
+    await watched.minute({BACKLOG: 1}, 10)
+    assert watched.firing("DeadLettersWait") == [OF_SUBSCRIPTION]
+    await watched.minute({OPEN: 2, other: 3, BACKLOG: 1})
+    # Of its 15 minutes it has been seen for 8.
+    assert watched.firing("DeadLettersStay") == []
+    assert [alert.ended_at_ns for alert in watched.sink.alerts] == [None]
+    await watched.minute({OPEN: 0, other: 3, BACKLOG: 1})
+    assert watched.firing("DeadLettersWait") == [{"subscription": OTHER}]
+    assert [alert.ended_at_ns is None for alert in watched.sink.of("DeadLettersWait")] == [True, True, False]
+    await watched.stop()
+
+
+async def test_what_another_process_has_told_and_this_one_never_does_is_over(tmp_path: Path) -> None:
+    """`holdfast desk` goes on with the file that `holdfast up` has left, and knows nothing of its broker."""
+    watched = await watch(tmp_path)
+    await watched.minute({OLDEST: 400})
+    await watched.restart()
+    await watched.minute({OPEN: 0})
+    assert watched.firing("OldestUnacked") == []
     await watched.stop()
 
 

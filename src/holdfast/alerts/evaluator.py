@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 
 from holdfast.alerts.alert import Alert, AlertSink, Severity
 from holdfast.alerts.history import History, snapshot_of
-from holdfast.alerts.judging import Reading, judge, without_gap
+from holdfast.alerts.judging import Reading, judge, parted, without_gap
 from holdfast.alerts.rule import Level, Rule, selectors_of, window_of
 from holdfast.alerts.states import AlertStates, Snapshot, State, Subject
 from holdfast.alerts.words import command, limit, measured, summary
@@ -58,6 +58,7 @@ class Evaluator:
         self._wanted = {one.metric for rule in rules for one in selectors_of(rule.measure)}
         windowed = [rule.measure for rule in rules if not isinstance(rule.measure, Level)]
         self._remembered = {one.metric for measure in windowed for one in selectors_of(measure)}
+        self._told: set[str] = set()  # metrics that this process has reported
         self._history = History(max(map(window_of, windowed), default=0), 2 * interval_seconds)
         self._states: Mapping[Subject, State] = {}
         self._asked_early = asyncio.Event()
@@ -110,25 +111,39 @@ class Evaluator:
 
     async def evaluate(self) -> None:
         """Once. The sink knows before the state is saved: a crash in between tells it twice, never not at all."""
-        families = await self._read()
+        families = [*await self._read()]
         now_ns = self._clock.now_ns()
+        untold = self._untold({family.metric.name for family in families})
         now = snapshot_of(families, now_ns, self._wanted)
         remembered = {one: value for one, value in now.values.items() if one.metric in self._remembered}
         self._history.add(Snapshot(now_ns, remembered))
-        passed = await self._passed(Reading(now.values, self._history))
-        judged = judge(passed, self._holds_for, self._watched_states(now_ns), now_ns)
+        passed = await self._passed(Reading(now.values, self._history), untold)
+        known, unknown = parted(self._watched_states(now_ns), untold)
+        judged = judge(passed, self._holds_for, known, now_ns)
         if judged.begun or judged.ended:
             told = [self.alert_of(subject, state) for subject, state in judged.begun.items()]
             told += [self.alert_of(subject, state, now_ns) for subject, state in judged.ended.items()]
             await self._sink.accept(told)
-        self._states = judged.states
+        self._states = judged.states | without_gap(unknown, now_ns - (self._last_ns or now_ns))
         self._last_ns = now_ns
-        await self._store.save(Snapshot(now_ns, remembered), judged.states, self._history.forget_ns)
+        await self._store.save(Snapshot(now_ns, remembered), self._states, self._history.forget_ns)
 
-    async def _passed(self, reading: Reading) -> dict[Subject, float]:
+    def _untold(self, told: Set[str]) -> frozenset[str]:
+        """The rules of which nothing is known now. A source reports its metrics also where they have no series, so one
+        that is missing has failed or hangs, as the desk's does while its database is away: nothing is over by that."""
+        self._told |= told
+        missing = self._told - told
+        return frozenset(
+            name
+            for name, rule in self._rules.items()
+            if any(one.metric in missing for one in selectors_of(rule.measure))
+        )
+
+    async def _passed(self, reading: Reading, untold: Set[str]) -> dict[Subject, float]:
         found: dict[Subject, float] = {}
-        for rule in self._rules.values():
-            found |= reading.passed(rule)
+        for name, rule in self._rules.items():
+            if name not in untold:
+                found |= reading.passed(rule)
             await asyncio.sleep(0)  # with a thousand subscriptions all rules together take tens of milliseconds
         return found
 

@@ -4,7 +4,7 @@ makes an alert pending, and firing once it has held for as long as the rule dema
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import NamedTuple, assert_never
 
@@ -122,6 +122,12 @@ def judge(
         subject: state for subject, state in states.items() if state.firing_ns is not None and subject not in after
     }
     return Judged(after, begun, ended)
+
+
+def parted(states: Mapping[Subject, State], rules: Set[str]) -> tuple[dict[Subject, State], dict[Subject, State]]:
+    """Those of all other rules, and those of these."""
+    others = {subject: state for subject, state in states.items() if subject.rule not in rules}
+    return others, {subject: state for subject, state in states.items() if subject.rule in rules}
 
 
 def without_gap(states: Mapping[Subject, State], gap_ns: int) -> dict[Subject, State]:
