@@ -37,6 +37,7 @@ from tests.support.desk_parts import (
     memory_broker,
     rows_of,
     running,
+    until,
 )
 
 BILLING_DEAD_LETTERS = "projects/local/topics/billing.dlq"
@@ -423,9 +424,8 @@ async def test_a_listing_that_fails_leaves_the_readers_alone(world: World, caplo
         await world.transport.until_acked(*(await world.dead_letter("1")))
         world.transport.broken["list"] = StorageUnavailable("not now")
         world.clock.advance(LOOK_AGAIN_SECONDS)
-        await asyncio.sleep(0.05)
+        await until(lambda: "cannot look for dead-letter subscriptions: not now" in caplog.text)
         await world.transport.until_acked(*(await world.dead_letter("2")))
-    assert "cannot look for dead-letter subscriptions: not now" in caplog.text
 
 
 # Stopping. `running` itself checks that the collector ends at once and leaves no task.
@@ -433,8 +433,7 @@ async def test_a_listing_that_fails_leaves_the_readers_alone(world: World, caplo
 
 async def test_it_stops_while_it_waits_for_a_dead_letter(world: World) -> None:
     async with running(world.collector()):
-        await asyncio.sleep(0.05)
-        assert world.transport.opened[DESK] == 1
+        await until(lambda: world.transport.opened[DESK] == 1)
 
 
 async def test_it_stops_before_it_has_begun(world: World) -> None:

@@ -345,9 +345,10 @@ async def test_it_finds_what_another_process_has_recorded(world: World) -> None:
     async with running(world.scheduler):
         await asyncio.sleep(0.05)
         await world.record()  # no signal
-        for _ in range(3):
-            world.clock.advance(5)
-            await asyncio.sleep(0.05)
+        async with asyncio.timeout(20):
+            while not world.outlet.sent:
+                world.clock.advance(5)
+                await asyncio.sleep(0.02)
         assert len(world.outlet.sent) == 1
 
 

@@ -1,4 +1,4 @@
-"""Waiting for something that happens elsewhere. The only place in the tests that sleeps between two looks."""
+"""Waiting for something that happens elsewhere and that nobody tells: looks, sleeps, looks again."""
 
 from __future__ import annotations
 
