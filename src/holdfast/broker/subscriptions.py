@@ -28,6 +28,7 @@ from holdfast.broker.held import NEVER_NS, HeldMessage, Replacement, holds
 from holdfast.broker.leases import LEASE_RAN_OUT, NACKED, Failure, Holder, Lease, format_ack_id, parse_ack_id
 from holdfast.broker.log import AddFacts, Change, MessageLog, Progress, Reset, StoredMessage
 from holdfast.broker.progress import SettledMessages
+from holdfast.broker.shared_save import SharedSave
 from holdfast.broker.signals import Signal, Timers
 from holdfast.broker.standing import Standing, State
 from holdfast.broker.topics import TopicLog, message_number
@@ -100,8 +101,7 @@ class SubscriptionQueue:
         self._armed_ns: int | None = None
         self._timer_times: set[int] = set()
         self._leases_due_ns: int | None = None  # when they must be looked at next
-        self._next_save: asyncio.Future[None] | None = None
-        self._saving = False
+        self._saves = SharedSave(self._commit, self._spawn)
         self._saves_later = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._free_what_may_not_be_held()
@@ -248,7 +248,7 @@ class SubscriptionQueue:
             self._unsaved_acks |= good
             sequences = self._sequences_of([ack_id for ack_id in ack_ids if ack_id in good])
         self.counts.acked += self._settle(sequences)
-        return stale, self._save()
+        return stale, self._saves.save()
 
     def _may_still_ack(self, ack_id: str, now_ns: int) -> bool:
         lease = self._by_ack_id.get(ack_id)
@@ -363,7 +363,7 @@ class SubscriptionQueue:
             self.changed.fire()
         else:
             self._settle([lease.sequence])
-        await asyncio.shield(self._save())
+        await asyncio.shield(self._saves.save())
 
     def _try_again_later(self, lease: Lease, failure: Failure) -> None:
         due_ns = self._clock.now_ns() + round(self._delay_seconds(lease.attempt, failure) * NANOSECONDS)
@@ -377,7 +377,7 @@ class SubscriptionQueue:
 
     def _wait_until(self, sequence: int, attempts: int, due_ns: int) -> None:
         self._backlog.fail(sequence, attempts, due_ns)
-        self._save()
+        self._saves.save()
 
     def _delay_seconds(self, failures: int, failure: Failure) -> float:
         """Without a retry policy a pull subscription redelivers at once, as Pub/Sub does; a push subscription would
@@ -455,7 +455,7 @@ class SubscriptionQueue:
     def replace(self, replacement: Replacement) -> None:
         self._replacements.append(replacement)
         self._backlog.held.replace(replacement)
-        self._save()
+        self._saves.save()
         self.changed.fire()
 
     async def release(self, sequence: int) -> bool:
@@ -463,7 +463,7 @@ class SubscriptionQueue:
         if not self._backlog.held.is_held(sequence):
             return False
         self._settle([sequence])
-        await asyncio.shield(self._save())
+        await asyncio.shield(self._saves.save())
         return True
 
     async def held(self) -> list[HeldMessage]:
@@ -487,7 +487,7 @@ class SubscriptionQueue:
         held = self._backlog.held.sequences
         if held and not holds(self.config, self._settings):
             self._settle(held)
-            self._save()
+            self._saves.save()
 
     def forget_replacements(self) -> list[Change]:
         """Gives what to commit then."""
@@ -497,7 +497,7 @@ class SubscriptionQueue:
     async def _forget_settled_replacements(self) -> None:
         gone = [one for one in self._replacements if one.sequence in self.settled]
         if gone:
-            await asyncio.shield(self._save())  # else a crash would find it open, and no longer in its place
+            await asyncio.shield(self._saves.save())  # else a crash would find it open, and no longer in its place
             await self._log.commit([one.deleted() for one in gone])
             over = set(gone)  # there may be thousands
             self._replacements = [one for one in self._replacements if one not in over]
@@ -573,7 +573,7 @@ class SubscriptionQueue:
         """Settles what is past the subscription's retention, whether or not anybody asks for messages."""
         await self._backlog.drop_expired()
         if self.settled.has_unsaved:
-            self._save()
+            self._saves.save()
             self.changed.fire()  # followers of an expired message may go
         await self._forget_settled_replacements()
 
@@ -588,7 +588,7 @@ class SubscriptionQueue:
         """Everything decided so far is on disk at return."""
         await self._finish_tasks()
         if self._has_unsaved:
-            await asyncio.shield(self._save())
+            await asyncio.shield(self._saves.save())
 
     # Saving.
 
@@ -596,44 +596,19 @@ class SubscriptionQueue:
     def _has_unsaved(self) -> bool:
         return self.settled.has_unsaved or bool(self._unsaved_facts)
 
-    def _save(self) -> asyncio.Future[None]:
-        """Done when every change up to now is durable. While one save is under way the next ones gather, so that
-        thousands of acks become one row."""
-        if self._next_save is None:
-            self._next_save = asyncio.get_running_loop().create_future()
-            self._next_save.add_done_callback(_retrieved)
-            if not self._saving:
-                self._saving = True
-                self._spawn(self._save_until_saved())
-        return self._next_save
-
     def _save_later(self) -> None:
-        if self._next_save is None and not self._saves_later:
+        if not self._saves.is_asked_for and not self._saves_later:
             self._saves_later = True
             self._timers.at(self._clock.now_ns() + SAVE_LATER_NS, self._save_now)
 
     def _save_now(self) -> None:
         self._saves_later = False
         if not self.deleted:
-            self._save()
+            self._saves.save()
 
-    async def _save_until_saved(self) -> None:
-        try:
-            while (saved := self._next_save) is not None:
-                self._next_save = None
-                await self._save_once(saved)
-        finally:
-            self._saving = False
-
-    async def _save_once(self, saved: asyncio.Future[None]) -> None:
+    async def _commit(self) -> Exception | None:
         async with self._committing:
-            error = await self._commit_unsaved()
-        if saved.done():  # cancelled, though nobody should
-            return
-        if error is None:
-            saved.set_result(None)
-        else:
-            saved.set_exception(error)
+            return await self._commit_unsaved()
 
     async def _commit_unsaved(self) -> Exception | None:
         settled, acks = self.settled, frozenset(self._unsaved_acks)
@@ -676,9 +651,3 @@ def _within_reach(progress: Progress, now_ns: int) -> Progress:
         for sequence, one in progress.failed.items()
     }
     return replace(progress, failed=failed)
-
-
-def _retrieved(future: asyncio.Future[None]) -> None:
-    """Nobody has to wait for a save; without this, asyncio would complain about the error that was not looked at."""
-    if not future.cancelled():
-        future.exception()
