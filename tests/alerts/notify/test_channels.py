@@ -127,6 +127,24 @@ async def test_what_slack_answers(
     assert result.error.endswith(error)
 
 
+@pytest.mark.parametrize(("status", "refused"), [(200, None), (404, True), (503, False)])
+async def test_a_page_for_an_answer_counts_by_its_status(channels: Channels, status: int, refused: bool | None) -> None:
+    """A proxy's error is often one, and longer than anybody reads."""
+    async with endpoint(endpoints.slack, SLACK_PATH) as found:
+        found.answers.append((status, {}, "<p>sorry</p>" * 10_000))
+        result = await channels.slack(found).channel.send(notification(alert()))
+    assert (None if result is None else result.refused) is refused
+    assert result is None or result.error.endswith(f"answered {status}")
+
+
+async def test_an_answer_without_end_is_no_success(channels: Channels) -> None:
+    async with endpoint(endpoints.slack, SLACK_PATH) as found:
+        found.answers.append((200, {"X-Long": "x" * 100_000}, ""))
+        result = await channels.slack(found).channel.send(notification(alert()))
+    assert isinstance(result, NotSent)
+    assert not result.refused
+
+
 async def test_nobody_there_and_nobody_allowed(channels: Channels) -> None:
     async with endpoint(endpoints.slack) as found:
         pass

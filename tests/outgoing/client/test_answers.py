@@ -288,6 +288,9 @@ async def test_a_body_that_is_larger_than_wanted(client: OutgoingClient, said: b
     async with endpoint(saying(said)) as there:
         reason = "the answer's body is larger than 100 bytes"
         assert await send(client, there.target(), most_body_bytes=100) == ("too_large", reason)
+        outcome = await client.send(there.target(), post(there.target()), 10.0, most_body_bytes=100)
+        assert isinstance(outcome, NoAnswer)
+        assert outcome.began_with == 200
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,9 @@ class Poster:
         own = {"Content-Type": "application/json", "User-Agent": USER_AGENT, **(headers or {})}
         head = request_head("POST", self._target, own) + f"Content-Length: {len(body)}\r\n\r\n".encode()
         answer = await self._client.send(self._target, (head, body), TIMEOUT_SECONDS, most_body_bytes=_MOST_BODY_BYTES)
+        if isinstance(answer, NoAnswer) and answer.began_with:
+            answer = Answer(answer.began_with, {})  # of a body that nobody needs: an error is often a whole page
         if isinstance(answer, NoAnswer):
-            if answer.kind == "too_large":  # of a body that nobody needs
-                return None
             return NotSent(self._shown(answer.error), refused=answer.kind == "blocked")
         if 200 <= answer.status < 300:
             return None
