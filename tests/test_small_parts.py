@@ -23,6 +23,7 @@ from holdfast.model.names import check_subscription, check_topic
 from holdfast.model.timestamps import format_rfc3339, parse_rfc3339
 from holdfast.telemetry import JsonFormatter, TextFormatter
 from holdfast.testing import ManualClock
+from holdfast.wiring.lifetimes import background
 
 
 @given(st.floats(0.01, 600), st.floats(0, 600), st.integers(1, 10_000), st.floats(0, 1))
@@ -202,6 +203,25 @@ async def test_a_signal_between_looking_and_waiting_is_not_missed() -> None:
     seen = signal.version
     signal.fire()
     await asyncio.wait_for(signal.wait_beyond(seen), 1)
+
+
+async def test_work_in_the_background_that_ends_is_told_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def faulty() -> None:
+        raise RuntimeError("a fault of ours")
+
+    async def beside() -> None:
+        async with background(faulty()):
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert [record.levelno for record in caplog.records] == [logging.CRITICAL]
+            assert "a fault of ours" in caplog.text
+
+    with pytest.raises(RuntimeError):
+        await beside()
+    caplog.clear()
+    async with background(asyncio.sleep(60)):
+        pass
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])

@@ -27,6 +27,8 @@ async def keep_removing(broker: Broker, clock: Clock) -> None:
             await remove_once(broker)
         except StorageUnavailable as error:  # it will be there next time
             log.warning("old messages could not be removed", extra={"fields": {"error": str(error)}})
+        except Exception:  # a fault with one must not end it for all, until the disk is full
+            log.exception("old messages could not be removed")
 
 
 async def remove_once(broker: Broker) -> None:
@@ -46,4 +48,6 @@ async def keep_marking(broker: Broker, clock: Clock) -> None:
             await broker.mark_progress()
         except StorageUnavailable as error:
             log.warning("progress could not be marked", extra={"fields": {"error": str(error)}})
+        except Exception:
+            log.exception("progress could not be marked")
         await clock.sleep_until(clock.now_ns() + MARK_EVERY_SECONDS * NANOSECONDS)

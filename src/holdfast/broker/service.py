@@ -9,6 +9,7 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -732,13 +733,15 @@ class Broker:
         await self._addressed.forget_old(self.queues)
         now_ns = self._clock.now_ns()
         for snapshot in self._snapshots.expired(now_ns):
-            await self.delete_snapshot(snapshot.name)
+            with suppress(NotFound):  # somebody was faster
+                await self.delete_snapshot(snapshot.name)
         for queue in self.queues:
             ttl = queue.config.expiration_seconds
             unused_ns = now_ns - queue.last_used_ns
             if ttl is not None and unused_ns > ttl * NANOSECONDS and not queue.changed.is_awaited:
                 log.warning("an unused subscription expired", extra={"fields": {"subscription": queue.config.name}})
-                await self.delete_subscription(queue.config.name)
+                with suppress(NotFound):
+                    await self.delete_subscription(queue.config.name)
 
 
 def _require_ack_ids(ack_ids: Sequence[str]) -> None:

@@ -268,6 +268,27 @@ async def test_running_it_wakes_up_for_what_comes_in(start: Start) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_trouble_with_forgetting_keeps_nobody_untold(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = Heard()
+    telling = await start(receiver(heard, group_wait=0))
+
+    async def faulty() -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(telling.notifier, "_forget", faulty)
+    running = asyncio.create_task(telling.notifier.run())
+    async with asyncio.timeout(10):
+        while "a fault of ours" not in caplog.text:
+            await asyncio.sleep(0.01)
+        await telling.begin(alert())
+        while not heard.taken:
+            await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 # Kills.
 
 

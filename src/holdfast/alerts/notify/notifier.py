@@ -308,6 +308,8 @@ class Notifier:
                 await self._forget()
             except HoldfastError as error:
                 log.warning("old alerts could not be forgotten: %s", error)
+            except Exception:  # it must not take the receivers with it
+                log.exception("old alerts could not be forgotten")
             await self._clock.sleep_until(self._clock.now_ns() + _DAY_NS)
 
     async def _forget(self) -> None:
