@@ -13,8 +13,9 @@ from holdfast.api.pubsub_server import PubsubServer
 from holdfast.broker.schemas.definitions import AVRO, PROTOCOL_BUFFER
 from holdfast.broker.service import Broker
 from holdfast.clock import SystemClock
-from holdfast.deadletter.edits.schema_check import SchemaCheck, Schemas
+from holdfast.deadletter.edits.schema_check import SchemaCheck
 from holdfast.errors import NotFound
+from holdfast.ingest.manual import Schemas
 from holdfast.model.failed_message import Content
 from holdfast.model.resources import SchemaSettings, Topic
 from holdfast.settings import BrokerSettings

@@ -35,10 +35,11 @@ class Publisher(Protocol):
 
 
 class Schemas(Protocol):
-    """PORT: the broker's schemas. Implemented by the transports."""
+    """PORT: the broker's schemas. Implemented by the transports (transports/schemas.py)."""
 
     async def problem(self, topic: str, data: bytes) -> str | None:
-        """ "" when the data fits, None when the topic has no schema."""
+        """What is wrong with the data as a message of this topic: "" when it fits, None when the topic has no schema.
+        Raises NotFound when there is no such topic."""
         ...
 
 

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
 from holdfast.deadletter.dead_letter import UNKNOWN_TOPIC
 from holdfast.deadletter.edits.checks import Complaint, Finding, complaint_about
 from holdfast.errors import HoldfastError
+from holdfast.ingest.manual import Schemas
 from holdfast.model.failed_message import Content, FailedMessage
 
 NAME = "schema"
 
 # What brokers put before what is wrong: which schema, and of which revision.
 _WHICH_SCHEMA = re.compile(r".*?does not fit (?:the schema|schema [^\s:,]+(?:, revision [^\s:,]+)?(?:, nor [^:]+)?): ")
-
-
-class Schemas(Protocol):
-    """PORT: the broker's schemas. Implemented by the transports (transports/schemas.py)."""
-
-    async def problem(self, topic: str, data: bytes) -> str | None:
-        """What is wrong with the data as a message of this topic: "" when it fits, None when the topic has no schema.
-        Raises NotFound when there is no such topic."""
-        ...
 
 
 class SchemaCheck:
