@@ -118,3 +118,11 @@ def test_a_mistake_is_one_line(launcher: Launcher, args: tuple[str, ...], parts:
     for part in parts:
         assert part in done.stderr
     assert list(launcher.cwd.iterdir()) == []
+
+
+def test_where_to_find_help_is_a_sentence_of_its_own(launcher: Launcher) -> None:
+    done = launcher.run("ingest", "topic", "absent.json")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "holdfast: Invalid value for 'FILE': 'absent.json': No such file or directory. Try `holdfast ingest --help`\n"
+    )

@@ -233,7 +233,7 @@ def test_everything_is_on_it() -> None:
         "permanent_failure 4  queued_for_retry 1",
         "mended by retries 75%",
         "replay 7 running  42 of 100, 2 failed, 50.0/s",
-        "aabbccdd",
+        "aabbccddee",  # whole: `holdfast failures group show` takes nothing less
     ):
         assert part in shown
 
@@ -274,6 +274,12 @@ def test_sorting_and_filtering() -> None:
     assert names(View(order=ORDERS_BY_NAME["name"])) == ["orders", "stock"]
     assert names(View(order=ORDERS_BY_NAME["name"], reverse=True)) == ["stock", "orders"]
     assert names(View(filter="STO")) == ["stock"]
+
+
+def test_the_foot_tells_all_keys_in_80_columns_too() -> None:
+    view = View(order=ORDERS_BY_NAME["delivered"], reverse=True)
+    assert text(120, 24)[-1].endswith("sort b:backlog o:oldest i:in d:delivered a:acked f:failing n:name")
+    assert text(80, 24, view)[-1].endswith("r:reverse  sort b,o,i,d,a,f,n")
 
 
 def test_scrolling_shows_the_rest() -> None:

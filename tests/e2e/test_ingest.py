@@ -96,6 +96,20 @@ def test_bad_requests_take_nothing(launcher: Launcher) -> None:
     operator = Operator(launcher, up.broker)
     (launcher.cwd / "one.json").write_text("{}")
     assert "not a valid id" in operator.refused("ingest", "x", "one.json", "--url", up.url)
+    for pair in ("origin", "a:b=c", "=c"):
+        said = operator.refused("ingest", "market-ticks", "one.json", "--attribute", pair, "--url", up.url)
+        assert said.startswith("--attribute: must look like NAME=VALUE")
+
+
+def test_what_was_published_before_a_request_was_refused_is_told(launcher: Launcher) -> None:
+    up = launcher.up("--memory")
+    lines = b'{"eventId": "one"}\n' + b'{"eventId": "' + b"2" * (17 << 20) + b'"}\n'
+    done = Operator(launcher, up.broker)("ingest", "market-ticks", "-", "--lines", "--url", up.url, stdin=lines)
+    assert done.returncode == 1
+    assert done.stdout.startswith("published message ")
+    assert done.stderr.startswith(
+        "holdfast: of the events after the first 1 nothing is known: body: must not be larger"
+    )
 
 
 def test_a_broker_that_is_away_gets_it_later_and_once(launcher: Launcher) -> None:

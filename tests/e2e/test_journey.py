@@ -280,7 +280,14 @@ def test_a_message_that_nobody_knows(launcher: Launcher) -> None:
     )
     done = launcher.run("trace", "failures/77", *asked)
     assert done.returncode == 1
-    assert "nobody knows failures/77" in done.stderr
+    assert done.stderr == f"holdfast: nobody knows failures/77; asked: {up.url}: there is no failure 77\n"
+    for wrong, said in [
+        (("",), "MESSAGE_ID: must not be empty"),
+        (("1", "--url", "x"), "--url: 'x' is not a URL such as"),
+    ]:
+        done = launcher.run("trace", *wrong, *asked)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"holdfast: {said}")
     done = launcher.run("trace", "failures/x", *asked)
     assert done.stderr.startswith("holdfast: MESSAGE_ID: must be a message id, or failures/ and a number")
     nobody = launcher.run("trace", "123", "--broker", "127.0.0.1:1", "--url", "http://127.0.0.1:1")

@@ -180,6 +180,20 @@ def test_silences_are_made_seen_and_lifted(launcher: Launcher, hook: Webhook) ->
         assert shown in typed(running, *command.split()).stdout
 
 
+def test_a_silence_that_would_keep_nothing_quiet_is_refused(launcher: Launcher, hook: Webhook) -> None:
+    running = up(launcher, hook)
+    for given, said in [
+        (("--rule", "DeadLetterWait", "--for", "2h"), "--rule: there is no rule 'DeadLetterWait'; did you mean DeadL"),
+        (("--rule", "DeadLettersWait", "--for", "2x"), "--for: must be how long, such as 30m, 2h or 7d, not '2x'"),
+        (("--rule", "DeadLettersWait", "--for", "91d"), "endsAt: must be within 90 days"),
+    ]:
+        done = launcher.run("alerts", "silence", *given, "--comment", "c", "--url", running.url)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"holdfast: {said}")
+    assert asked(running, "silences")["silences"] == []
+    asked(running, "silence", "--rule", "DeadLettersWait", "--for", "7d", "--comment", "c")
+
+
 def test_a_receiver_is_tested(launcher: Launcher, hook: Webhook) -> None:
     running = up(launcher, hook)
     done = launcher.run("alerts", "test", "hook", "--actor", "anna", "--url", running.url)
@@ -221,8 +235,8 @@ def test_settings_that_are_wrong_end_the_start(launcher: Launcher) -> None:
     for command in ("up", "broker", "consume", "desk"):
         done = launcher.run(command)
         assert (done.returncode, done.stdout) == (1, "")
-        said = "setting alerts.receivers[0].url_env = 'GONE': names one that is not there, or is empty"
-        assert done.stderr == f"holdfast: {said}\n"
+        said = "names a variable of the environment that is not there, or is empty"
+        assert done.stderr == f"holdfast: setting alerts.receivers[0].url_env = 'GONE': {said}\n"
     assert not launcher.data.exists()
 
 
@@ -235,7 +249,10 @@ def test_who_asks_wrongly_is_told(launcher: Launcher) -> None:
         ({"match": [], "for": "2h", "comment": "c"}, "match: must be 1 to 20 conditions"),
         ({"match": ["rule"], "for": "2h", "comment": "c"}, "match: has labels that cannot be read at 'rule'"),
         ({"match": ["rule=x"], "comment": "c"}, "for: either `for` or `endsAt` must say how long it lasts"),
-        ({"match": ["rule=x"], "for": "soon", "comment": "c"}, "for: must be how long, such as 30m or 2h, not 'soon'"),
+        (
+            {"match": ["rule=x"], "for": "soon", "comment": "c"},
+            "for: must be how long, such as 30m, 2h or 7d, not 'soon'",
+        ),
         ({"match": ["rule=x"], "for": "0s", "comment": "c"}, "for: must be how long"),
         ({"match": ["rule=x"], "endsAt": "2020-01-01T00:00:00Z", "comment": "c"}, "endsAt: must be later than now"),
         ({"match": ["rule=x"], "endsAt": "2200-01-01T00:00:00Z", "comment": "c"}, "endsAt: must be within 90 days"),

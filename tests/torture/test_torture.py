@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli.main import cli
+from holdfast.errors import BadInput
 from holdfast.torture import parts, run, schedule
 from holdfast.torture.checker import CHECKS, Verdict, Violation
 from holdfast.torture.history import read_history
@@ -30,7 +31,9 @@ def command(*args: str) -> Any:
 
 
 def test_a_short_run_with_all_faults_finds_nothing(tmp_path: Path) -> None:
-    """PostgreSQL is left to longer runs: starting it takes as long as all the rest."""
+    """PostgreSQL is left to longer runs: starting it takes as long as all the rest. The user's own settings, with which
+    no part could start, are not the lab's."""
+    (tmp_path / "holdfast.toml").write_text('[broker]\nstorage = "oracle://production"\n[nonsense]\nx = 1\n')
     done = subprocess.run(
         [HOLDFAST, "torture", "--seed", str(SEED), "--minutes", str(SECONDS / 60), "--no-postgres", "--json"],
         cwd=tmp_path,
@@ -105,6 +108,13 @@ def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     done = command("--keep", str(tmp_path))
     assert done.exit_code == 1
     assert "is not empty" in str(done.exception)
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = command("--keep", str(tmp_path / "file" / "run"))
+    assert isinstance(done.exception, BadInput)
+    assert str(done.exception) == f"--keep: {tmp_path}/file/run: Not a directory"
 
 
 def result_with(*violations: Violation, tmp_path: Path) -> Result:

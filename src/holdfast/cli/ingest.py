@@ -49,7 +49,7 @@ def ingest(
     FILE has one JSON event, an array of them, or with --lines a line each. What is not published is a failed message
     at the desk. An event with an idempotency key, or an eventId, is published once, however often it is sent.
     """
-    pairs = [("attribute", pair.replace("=", ":", 1)) for pair in attributes]
+    pairs = [("attribute", _attribute(pair)) for pair in attributes]
     pairs += [("orderingKey", ordering_key)] if ordering_key else []
     by_line = lines or file.name.endswith(_LINE_NAMES)
     results: list[dict[str, Any]] = []
@@ -57,8 +57,23 @@ def ingest(
         headers = {**desk.headers, "Content-Type": NDJSON if by_line else "application/json"}
         if key:
             headers["Idempotency-Key"] = f"{key}/{number}" if by_line and number else key
-        results += asyncio.run(_post(desk.url, f"/api/v1/ingest/{source}", pairs, body, headers))
+        try:
+            results += asyncio.run(_post(desk.url, f"/api/v1/ingest/{source}", pairs, body, headers))
+        except HoldfastError as error:
+            if not results:
+                raise
+            _print_results(results, as_json)
+            told = f"of the events after the first {len(results)} nothing is known: {error}"
+            raise HoldfastError(told) from error
     _show(results, as_json)
+
+
+def _attribute(pair: str) -> str:
+    """As the API has it, NAME:VALUE."""
+    name, is_pair, value = pair.partition("=")
+    if not name or not is_pair or ":" in name:
+        raise BadInput("--attribute", f"must look like NAME=VALUE, without a colon in the name, not {pair[:64]!r}")
+    return f"{name}:{value}"
 
 
 def _whole(file: IO[bytes]) -> bytes:
@@ -109,6 +124,13 @@ async def _post(
 
 
 def _show(results: Sequence[dict[str, Any]], as_json: bool) -> None:
+    counts = _print_results(results, as_json)
+    bad = counts["refused"] + counts["notTaken"]
+    if bad:
+        raise HoldfastError(f"{bad} of {len(results)} events were not published")
+
+
+def _print_results(results: Sequence[dict[str, Any]], as_json: bool) -> dict[str, int]:
     counts = dict.fromkeys(_COUNTS, 0)
     for result in results:
         counts[_kind(result)] += 1
@@ -116,9 +138,7 @@ def _show(results: Sequence[dict[str, Any]], as_json: bool) -> None:
         print_json({**counts, "results": results})
     else:
         _print(results, counts)
-    bad = counts["refused"] + counts["notTaken"]
-    if bad:
-        raise HoldfastError(f"{bad} of {len(results)} events were not published")
+    return counts
 
 
 def _kind(result: dict[str, Any]) -> str:

@@ -92,5 +92,6 @@ def _complain(what: str) -> None:
 def _with_help(error: click.ClickException) -> str:
     message = error.format_message()
     if isinstance(error, click.UsageError) and error.ctx is not None:
+        message += "" if message.endswith((".", "?", ")")) else "."
         message += f" Try `{error.ctx.command_path} --help`"
     return message

@@ -105,9 +105,13 @@ def _folder(keep: Path | None) -> Path:
     if keep is None:
         return Path(tempfile.mkdtemp(prefix="holdfast-torture-"))
     keep = keep.absolute()
-    if keep.exists() and any(keep.iterdir()):
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(keep.iterdir())
+    except OSError as error:
+        raise BadInput("--keep", f"{keep}: {error.strerror}") from error
+    if not is_empty:
         raise BadInput("--keep", f"{keep} is not empty")
-    keep.mkdir(parents=True, exist_ok=True)
     return keep
 
 

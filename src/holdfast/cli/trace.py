@@ -34,8 +34,15 @@ _FAILURE = "failures/"
 
 @click.command()
 @click.argument("message_id")
-@click.option("--url", "urls", multiple=True, help="Ask this process too or instead, such as http://127.0.0.1:8080.")
-@click.option("--broker", metavar="HOST:PORT", help="Broker.  [default: PUBSUB_EMULATOR_HOST, or broker.host:port]")
+@click.option(
+    "--url",
+    "urls",
+    multiple=True,
+    help="Beside the broker, ask this process, not http.host:http.port; may be repeated.",
+)
+@click.option(
+    "--broker", metavar="HOST:PORT", help="Broker.  [default: PUBSUB_EMULATOR_HOST, or broker.host:broker.port]"
+)
 @json_option
 @config_option
 def trace(message_id: str, urls: tuple[str, ...], broker: str | None, as_json: bool, config: Path | None) -> None:
@@ -45,6 +52,8 @@ def trace(message_id: str, urls: tuple[str, ...], broker: str | None, as_json: b
     the desk. Asks the broker and the process at http.host:http.port; consumers and desks elsewhere by --url, which may
     be given several times.
     """
+    if not message_id:
+        raise BadInput("MESSAGE_ID", "must not be empty")
     settings = settings_from(config, emulator_host=broker)
     asking = _Asking(_places(settings, urls))
     journey = asyncio.run(asking.journey(message_id))
@@ -107,7 +116,7 @@ class _Asking:
         if not failure.removeprefix(_FAILURE).isdecimal():
             raise BadInput("MESSAGE_ID", f"must be a message id, or failures/ and a number, not {failure!r}")
         refusals: list[str] = []
-        for place in self.places:
+        for place in self.places[1:]:  # the first is a broker's own port, which knows no failures
             try:
                 found = await get_json_with(session, place.url, f"/api/v1/{failure}")
                 return str(found["messageId"])
@@ -120,6 +129,8 @@ async def _answer(session: aiohttp.ClientSession, place: _Place, message_id: str
     try:
         found: dict[str, Any] = await get_json_with(session, place.url, f"/api/v1/messages/{message_id}/journey")
         place.parts = [str(part) for part in found["parts"]]
+    except BadInput:  # a URL that is none
+        raise
     except HoldfastError as error:
         place.error = str(error)
         return None

@@ -22,7 +22,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.pubsub_v1.types import Subscription
 
 from holdfast.errors import StartupError
-from holdfast.settings import known_settings
+from holdfast.settings import CONFIG_VARIABLE, known_settings
 from holdfast.torture import parts, subscriptions
 from holdfast.torture.app import EVENTS, MENDED, TOTALS
 from holdfast.torture.clients import Connection, connected
@@ -76,11 +76,14 @@ class World:
 
     def __post_init__(self) -> None:
         self.mended = self.folder / "mended"
+        self.config = self.folder / "holdfast.toml"
         self.endpoint = Endpoint(subscriptions.ENDPOINT, self.seed, self.history, self.mended.exists)
 
     # Starting.
 
     async def start(self, postgres: Path | None) -> None:
+        # Or the parts would take the user's, from the current directory, and write to whatever stores it names.
+        self.config.write_text("# The lab's own, in place of yours.\n")
         self.ports = dict(zip((*parts.PARTS, "postgres"), _free_ports(len(parts.PARTS) + 1), strict=True))
         if postgres is not None:
             self.postgres = Postgres(postgres, self.folder / "postgres.log", self.ports["postgres"])
@@ -124,7 +127,8 @@ class World:
 
     def _make_part(self, name: str, args: list[str], broker: str) -> None:
         folder = self.folder / name.replace(" ", "-")
-        env = {**SETTINGS, MENDED: str(self.mended)} | ({"PUBSUB_EMULATOR_HOST": broker} if broker else {})
+        env = {**SETTINGS, MENDED: str(self.mended), CONFIG_VARIABLE: str(self.config)}
+        env |= {"PUBSUB_EMULATOR_HOST": broker} if broker else {}
         where = ["--port", str(self.ports[name]), "--data", str(folder / "data")]
         self.parts[name] = Part(
             name,

@@ -100,8 +100,14 @@ HOOK = '[[receiver]]\nname = "a"\nkind = "webhook"\nurl = "https://x.test"\nsecr
         (SLACK.replace("slack", "teams"), "[0].kind = 'teams': must be one of slack, pagerduty, webhook, email, log"),
         (SLACK + SLACK, "[1].name = 'a': another receiver has this name"),
         (SLACK.replace('url_env = "URL"', ""), "[0].url_env = None: is missing: name an environment variable"),
-        (SLACK.replace("URL", "GONE"), "[0].url_env = 'GONE': names one that is not there, or is empty"),
-        (SLACK.replace("URL", "EMPTY"), "[0].url_env = 'EMPTY': names one that is not there, or is empty"),
+        (
+            SLACK.replace("URL", "GONE"),
+            "[0].url_env = 'GONE': names a variable of the environment that is not there, or is empty",
+        ),
+        (
+            SLACK.replace("URL", "EMPTY"),
+            "[0].url_env = 'EMPTY': names a variable of the environment that is not there, or is empty",
+        ),
         (SLACK.replace("URL", "TWO_LINES"), "[0].url_env = 'TWO_LINES': names one that has control characters"),
         (SLACK.replace("URL", "NO_URL"), "[0].url_env = ***: names what is no URL"),
         (SLACK.replace("URL", "HOLDFAST_URL"), "[0].url_env = 'HOLDFAST_URL': must not begin with HOLDFAST_"),

@@ -74,7 +74,8 @@ def _contents(table: Table, key: str) -> str:
 def _checked(table: Table, key: str, value: str) -> Secret:
     value = value.strip()
     if not value:
-        raise SettingError(table.key(key), table.raw[key], "names one that is not there, or is empty")
+        what = "variable of the environment" if key.endswith("_env") else "file"
+        raise SettingError(table.key(key), table.raw[key], f"names a {what} that is not there, or is empty")
     if not value.isprintable():
         raise SettingError(table.key(key), table.raw[key], "names one that has control characters in it")
     return Secret(value)

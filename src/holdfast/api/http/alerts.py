@@ -126,7 +126,7 @@ def _end(given: Mapping[str, Any], starts_ns: int) -> int:
         return ends_ns
     seconds = seconds_of(lasting) if isinstance(lasting, str) else None
     if not seconds:
-        raise BadInput("for", f"must be how long, such as 30m or 2h, not {str(lasting)[:64]!r}")
+        raise BadInput("for", f"must be how long, such as 30m, 2h or 7d, not {str(lasting)[:64]!r}")
     return starts_ns + seconds * NANOSECONDS
 
 

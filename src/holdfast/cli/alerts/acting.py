@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from holdfast.alerts.durations import seconds_of
+from holdfast.alerts.tables import close_to
 from holdfast.cli.alerts.asking import PATH, actor_option, asking_options
 from holdfast.cli.desk.asking import Sender, moment
 from holdfast.cli.options import json_option
@@ -17,7 +19,7 @@ from holdfast.errors import BadInput, HoldfastError
 @click.command()
 @click.argument("match", nargs=-1, metavar="[CONDITION]...")
 @click.option("--rule", metavar="NAME", help="Alerts of this rule.")
-@click.option("--for", "lasting", metavar="TIME", help="For so long: 30m, 2h.")
+@click.option("--for", "lasting", metavar="TIME", help="For so long: 30m, 2h, 7d.")
 @click.option("--until", metavar="TIME", help="Until then: 2026-01-31T09:00:00Z.")
 @click.option("--from", "begin", metavar="TIME", help="From then on.  [default: now]")
 @click.option("--comment", required=True, help="Why.")
@@ -44,9 +46,20 @@ def silence(
         raise BadInput("CONDITION", "say which alerts: by --rule, or such as severity=warning; rule=~.+ means all")
     if (lasting is None) == (until is None):
         raise BadInput("--for", "either --for or --until must say how long it lasts")
+    if lasting is not None and not seconds_of(lasting):
+        raise BadInput("--for", f"must be how long, such as 30m, 2h or 7d, not {lasting[:64]!r}")
+    if rule:
+        _check_rule(process, rule)
     body = {"match": wanted, "comment": comment, "for": lasting, "endsAt": until, "startsAt": begin}
     made = process.post(f"{PATH}/silences", {name: value for name, value in body.items() if value is not None})
     _show(made, as_json=as_json)
+
+
+def _check_rule(process: Sender, rule: str) -> None:
+    """A silence of a name that is misspelt would keep nothing quiet."""
+    names = [one["rule"] for one in process.get(f"{PATH}/rules")["rules"]]
+    if rule not in names:
+        raise BadInput("--rule", f"there is no rule {rule[:64]!r}{close_to(rule, names)}")
 
 
 @click.command()

@@ -94,7 +94,7 @@ def drawn(picture: Picture, view: View, now: float, width: int | None = None, he
         rows = rows[first : first + height]
     subscriptions = _subscriptions(rows, width)
     blocks = [block for block in (_consumers(picture, width), _desk(picture.desk, width)) if block]
-    foot = [_foot(view)] if height is not None else []
+    foot = [_foot(view, width)] if height is not None else []
     if height is not None:
         head = head[: max(height - 4, 1)]
         subscriptions, blocks = _shared(subscriptions, blocks, height - len(head) - len(foot))
@@ -288,7 +288,7 @@ def _replay(one: Mapping[str, object]) -> Line:
 
 def _group(group: Mapping[str, object]) -> list[Cell]:
     return [
-        Cell(str(group.get("fingerprint", ""))[:8]),
+        Cell(str(group.get("fingerprint", ""))),
         Cell(cells.count(float(str(group.get("count", 0))))),
         Cell(cells.count(float(str(group.get("waiting", 0)))), Style.WARNING),
         Cell(str(group.get("failureReason", ""))),
@@ -300,17 +300,19 @@ def _group(group: Mapping[str, object]) -> list[Cell]:
 # The foot, and the width.
 
 
-def _foot(view: View) -> Line:
+def _foot(view: View, width: int | None) -> Line:
+    """Where its names do not fit, the orders are told by their keys alone: those are the first letters."""
     if view.typing:
         return [Cell(f"filter: {view.filter}_", Style.TITLE), Cell("  Enter keeps it, Esc forgets it")]
-    keys = " ".join(f"{order.key}:{order.name}" for order in ORDERS)
-    line = [Cell(f"q:quit p:pause /:filter r:reverse  sort {keys}", Style.DIM)]
+    line = [Cell(f"by {view.order.name}{' reversed' if view.reverse else ''}  ", Style.BOLD)]
     if view.filter:
-        line.insert(0, Cell(f"filter {view.filter!r}  ", Style.BOLD))
-    line.insert(0, Cell(f"by {view.order.name}{' reversed' if view.reverse else ''}  ", Style.BOLD))
+        line.append(Cell(f"filter {view.filter!r}  ", Style.BOLD))
     if view.paused:
         line.insert(0, Cell("PAUSED  ", Style.WARNING))
-    return line
+    named, short = (" ".join(f"{order.key}:{order.name}" for order in ORDERS), ",".join(order.key for order in ORDERS))
+    told, brief = (f"q:quit p:pause /:filter r:reverse  sort {keys}" for keys in (named, short))
+    room = None if width is None else width - sum(width_of(cell.text) for cell in line)
+    return [*line, Cell(told if room is None or width_of(told) <= room else brief, Style.DIM)]
 
 
 def _cut(line: Line, width: int | None) -> Line:
