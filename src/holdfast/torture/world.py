@@ -207,18 +207,30 @@ class World:
                 return found
 
     async def write_down_the_end(self) -> None:
-        """What there is when all is quiet, for the checker."""
-        consumers = {
-            subscriptions.PUSHED: parts.PUSHED_CONSUMER,
-            subscriptions.PULLED: parts.PULLING_CONSUMER,
-        }
-        for sub, part in consumers.items():
-            for name, fields in (await self.documents(part, EVENTS)).items():
-                self.history.add("document", consumer=sub, name=name, times=fields["times"])
-            for key, fields in (await self.documents(part, TOTALS)).items():
-                self.history.add("total", consumer=sub, key=key, events=fields["events"], sum=fields["sum"])
+        """What there is when all is quiet, for the checker. A part that is gone for good is a finding as well, and what
+        it had is lost."""
+        for part, write_down in (
+            (parts.PUSHED_CONSUMER, self._write_down_documents(parts.PUSHED_CONSUMER, subscriptions.PUSHED)),
+            (parts.PULLING_CONSUMER, self._write_down_documents(parts.PULLING_CONSUMER, subscriptions.PULLED)),
+            (parts.BROKER, self._write_down_what_is_owed()),
+            (parts.DESK, self._write_down_failures()),
+        ):
+            try:
+                await write_down
+            except (aiohttp.ClientError, TimeoutError) as error:
+                self.history.trouble("stuck", f"{part} cannot be asked at the end: {error!r}")
+
+    async def _write_down_documents(self, part: str, sub: str) -> None:
+        for name, fields in (await self.documents(part, EVENTS)).items():
+            self.history.add("document", consumer=sub, name=name, times=fields["times"])
+        for key, fields in (await self.documents(part, TOTALS)).items():
+            self.history.add("total", consumer=sub, key=key, events=fields["events"], sum=fields["sum"])
+
+    async def _write_down_what_is_owed(self) -> None:
         for sub, count in (await self.backlogs()).items():
             self.history.add("owed", sub=sub, count=count)
+
+    async def _write_down_failures(self) -> None:
         for failure in await self.failures():
             self.history.add("failure", **_told_of(failure))
 
