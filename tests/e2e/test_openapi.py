@@ -65,6 +65,16 @@ def test_every_operation_says_what_it_is_for(document: Any) -> None:
         assert {"500", "503"} < set(operation["responses"]), operation
 
 
+def test_a_port_of_the_broker_tells_its_own(up: Running, launcher: Launcher) -> None:
+    alone = launcher.part("broker")
+    for address in (up.broker, alone.broker):
+        told = http.get(f"http://{address}{PATH}").body
+        OpenAPIV31SpecValidator(told).validate()
+        ours = {"/api/v1/alerts", "/api/v1/held", "/api/v1/push", "/api/v1/messages/{id}/journey", PATH}
+        assert ours <= set(told["paths"])
+        assert "/api/v1/failures" not in told["paths"]
+
+
 # What there is to ask for by name. The longer names first: a part of one may be another.
 KNOWN = {
     "{collection}/{id}": "ops_services/local__shop",

@@ -96,6 +96,8 @@ def test_a_seed_tells_its_faults() -> None:
     assert len(told["faults"]) == len(schedule.make_schedule(5, 60))
     shown = command("--seed", "5", "--minutes", "1", "--plan").stdout.splitlines()
     assert len(shown) == len(told["faults"]) + 2
+    assert any(line.endswith("directions up and down") for line in shown)
+    assert not any(word in line for line in shown for word in ("[", "True", "False"))
 
 
 def test_only_one_kind() -> None:

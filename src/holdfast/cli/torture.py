@@ -132,7 +132,13 @@ def _show_plan(asked: Asked, as_json: bool) -> None:
 
 
 def _details(fault: schedule.Fault) -> str:
-    return ", ".join(f"{name} {value}" for name, value in fault.details.items() if name != "chance")
+    return ", ".join(_detail(name, value) for name, value in fault.details.items() if name != "chance")
+
+
+def _detail(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {' and '.join(value) if isinstance(value, list | tuple) else value}"
 
 
 def _show(result: Result) -> None:

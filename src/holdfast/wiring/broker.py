@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from starlette.routing import Route
 
 from holdfast.api.http import deliveries as deliveries_api
-from holdfast.api.http import health, openid
+from holdfast.api.http import health, openapi, openid
 from holdfast.api.http import held as held_api
 from holdfast.api.http import journey as journey_api
 from holdfast.api.http import pauses as pauses_api
@@ -82,6 +82,7 @@ async def running_broker_part(
         ready = health.routes({"broker": broker.check})
         alone = [*journey_api.routes([journey]), *ready, *openid.routes(broker.signing_keys, lambda: issuer)]
         own_routes = [*routes, *more_routes, *alone]
+        own_routes += openapi.routes(own_routes)
         server = PubsubServer(broker, extra_routes=own_routes, traces=traces)
         await server.serve(*ports)
         stack.push_async_callback(server.stop)
