@@ -21,10 +21,12 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
     """`kind` is one word for metrics and logs: timeout, dns, refused, blocked, tls, closed, malformed or too_large; and
-    unsent, when a want of this machine's own kept the request from leaving."""
+    unsent, when a want of this machine's own kept the request from leaving. `answered` is the status of an answer
+    whose body was too large, else 0."""
 
     kind: str
     error: str
+    answered: int = 0
 
 
 Outcome = Answer | NoAnswer

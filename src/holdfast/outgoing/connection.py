@@ -265,7 +265,8 @@ class Connection(asyncio.Protocol):
             self._unwanted_timer = self._loop.call_later(UNWANTED_SECONDS, self._close)
 
     def _large_body(self) -> NoAnswer:
-        return NoAnswer("too_large", f"the answer's body is larger than {self._most_body_bytes} bytes")
+        why = f"the answer's body is larger than {self._most_body_bytes} bytes"
+        return NoAnswer("too_large", why, self._status)
 
     def _ended(self) -> None:
         """The endpoint has closed the connection, or it broke."""

@@ -51,12 +51,13 @@ class Poster:
         head = request_head("POST", self._target, own) + f"Content-Length: {len(body)}\r\n\r\n".encode()
         answer = await self._client.send(self._target, (head, body), TIMEOUT_SECONDS, most_body_bytes=_MOST_BODY_BYTES)
         if isinstance(answer, NoAnswer):
-            if answer.kind == "too_large":  # of a body that nobody needs
-                return None
-            return NotSent(self._shown(answer.error), refused=answer.kind == "blocked")
+            if not answer.answered:
+                return NotSent(self._shown(answer.error), refused=answer.kind == "blocked")
+            answer = Answer(answer.answered, {})  # nobody needs the body that was too large
         if 200 <= answer.status < 300:
             return None
-        said = printable(answer.body.decode(errors="replace").strip(), _LONGEST_SAID)
+        # Secrets first: a cut could leave the half of one, which nobody finds any more.
+        said = printable(self._shown(answer.body.decode(errors="replace").strip()), _LONGEST_SAID)
         error = f"{self._target.authority} answered {answer.status}" + (f": {said}" if said else "")
         is_refusal = 300 <= answer.status < 500 and answer.status not in _LATER
         return NotSent(self._shown(error), is_refusal, retry_after_seconds(answer, self._clock.now_ns()))
