@@ -272,7 +272,9 @@ async def test_what_the_log_refused_is_kept_with_the_next_save(
 
 
 async def test_a_dead_letter_that_could_not_be_written_is_an_attempt_that_failed(watch: Watch, broker: Broker) -> None:
+    await broker.create_topic(Topic(DEAD_LETTERS))
     queue = await make_subscription(broker, dead_letter=DeadLetterPolicy(DEAD_LETTERS, 5))
+    await broker.delete_topic(DEAD_LETTERS)
     [message_id] = await publish(broker, "a")
     [lease] = await take(queue)
     queue.fail(lease, Failure(error="no", dead_letter_now=True))

@@ -117,9 +117,11 @@ async def test_what_cannot_be_published_has_a_failed_span(collector: Collector) 
     async with traced(collector) as one:
         with pytest.raises(BadInput):
             await one.publish(data=b"x" * 11_000_000)
-        for publish in (one.broker.publish, one.broker.publish_once, one.broker.publish_to):
+        for publish in (one.broker.publish, one.broker.publish_once):
             with pytest.raises(NotFound):
                 await publish("projects/local/topics/none", [b"\n\1x"], 3)
+        with pytest.raises(NotFound):
+            await one.broker.publish_to("projects/local/subscriptions/none", [b"\n\1x"], 3)
     (failed,) = collector.spans
     assert (failed.name, failed.failed, failed.attributes["error.type"]) == ("publish orders", True, "BadInput")
 
