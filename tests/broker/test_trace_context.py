@@ -66,6 +66,7 @@ def test_it_is_what_protobuf_finds(data: bytes, attributes: dict[str, str], mark
     assert context_in(encoded) == ""
     if marked:
         encoded = with_context(encoded, SAMPLED)
+        marked = bool(data or attributes)  # what is empty is left as it is
     parsed: Any = PubsubMessage.FromString(encoded)
     assert parsed.data == data
     assert dict(parsed.attributes) == attributes | ({ATTRIBUTE: SAMPLED} if marked else {})
@@ -85,3 +86,10 @@ def test_not_everything_is_remembered() -> None:
     assert tracing.context_of(10, message()) == SAMPLED
     # What a message says itself comes first, also that nobody wants to see it.
     assert tracing.context_of(10, message(UNSAMPLED)) == ""
+
+
+def test_a_message_without_anything_in_it_stays_so() -> None:
+    """The broker refuses it, and a mark must not make it one that is taken."""
+    empty = PubsubMessage(ordering_key="key").SerializeToString()
+    assert with_context(empty, SAMPLED) == empty
+    assert context_in(with_context(message(data=b"", a="b"), SAMPLED)) == SAMPLED

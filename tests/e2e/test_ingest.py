@@ -174,3 +174,17 @@ def test_killed_between_publish_and_answer_each_is_there_once(launcher: Launcher
     came = Counter(event["n"] for event in everything(current[0].broker, "plain.worker", 1000))
     assert [number for number, times in came.items() if times > 1] == []
     assert set(answered) <= set(came)
+
+
+def test_an_event_id_that_is_redacted_is_no_failures_id(launcher: Launcher) -> None:
+    up = launcher.up(env={"HOLDFAST_DESK_REDACT": "payload:eventId"})
+    event = {"eventId": "canary-of-the-id", "service": {}}
+    told = [send(up.url, "system.events", event) for _ in range(2)]
+    other = send(up.url, "system.events", {**event, "service": 1})
+    assert [status for status, _ in (*told, other)] == [422] * 3
+    first, again = (answer["failure"] for _, answer in told)
+    assert (again, other[1]["failure"] > first) == (first, True)
+    shown = http.get(f"{up.url}/api/v1/failures/{first}").body
+    assert len(shown["messageId"]) == 32
+    assert "canary" not in json.dumps([shown, told, http.get(f"{up.url}/api/v1/failures").body]) + up.stderr
+    assert send(up.url, "market-ticks", {"eventId": "a"}) == send(up.url, "market-ticks", {"eventId": "a"})

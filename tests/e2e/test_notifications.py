@@ -273,3 +273,11 @@ def test_where_nothing_is_judged_that_is_said(launcher: Launcher) -> None:
     running = launcher.up("--memory", env={"HOLDFAST_ALERTS_ENABLED": "no"})
     reply = http.get(f"{running.url}/api/v1/alerts")
     assert (reply.status, reply.body["error"]["status"]) == (400, "FAILED_PRECONDITION")
+
+
+def test_a_silence_that_would_hold_up_the_process_is_not_made(launcher: Launcher) -> None:
+    up = launcher.up("--memory")
+    silence = {"match": ["subscription=~.*/(a+)+x"], "for": "1h", "comment": "slow"}
+    refused = http.post(f"{up.url}/api/v1/alerts/silences", silence)
+    assert (refused.status, "may take too long" in refused.body["error"]["message"]) == (400, True)
+    assert http.get(f"{up.url}/api/v1/alerts/silences").body == {"silences": []}

@@ -39,8 +39,11 @@ def context_in(body: bytes) -> str:
 
 
 def with_context(message: bytes, context: str) -> bytes:
-    """The same where there is no room for one more attribute."""
-    if len(PubsubMessage.FromString(message).attributes) >= MOST_ATTRIBUTES:
+    """The same where there is no room for one more attribute, and where nothing is in it: that is for the broker to
+    refuse."""
+    parsed = PubsubMessage.FromString(message)
+    is_empty = not parsed.data and not parsed.attributes
+    if is_empty or len(parsed.attributes) >= MOST_ATTRIBUTES:
         return message
     entry = _ENTRY + context.encode()
     return b"".join((message, _ATTRIBUTES, varint(len(entry)), entry))

@@ -6,7 +6,7 @@ often it is sent: after a crash between the publish and the answer too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -70,13 +70,21 @@ class RefusalDesk(Protocol):
 
 
 class Ingest:
-    """Short topic ids are in `project`."""
+    """Short topic ids are in `project`. `key_of` is the key of a payload whose sender gives none."""
 
-    def __init__(self, publisher: Publisher, validation: Validation, desk: RefusalDesk, project: str) -> None:
+    def __init__(
+        self,
+        publisher: Publisher,
+        validation: Validation,
+        desk: RefusalDesk,
+        project: str,
+        key_of: Callable[[bytes], str] = own_key,
+    ) -> None:
         self._publisher = publisher
         self._validation = validation
         self._desk = desk
         self._project = project
+        self._key_of = key_of
 
     def topic_of(self, source: str) -> str:
         """Raises BadInput for what cannot be the name of any topic."""
@@ -86,7 +94,7 @@ class Ingest:
 
     async def take(self, topic: str, incoming: Incoming) -> Ingested | Refused:
         """Raises StorageUnavailable when it could neither be published nor recorded: the caller keeps it."""
-        key = incoming.key or own_key(incoming.data)
+        key = incoming.key or self._key_of(incoming.data)
         message = Message(incoming.data, incoming.attributes, incoming.ordering_key)
         found = await self._publish(topic, message, key)
         if isinstance(found, Ingested):

@@ -170,6 +170,30 @@ async def test_an_endpoint_that_repeats_the_secret_is_not_quoted(channels: Chann
     assert "canary" not in repr(receiver)
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"), [(200, None), (500, NotSent("answered 500")), (403, NotSent("answered 403", refused=True))]
+)
+async def test_a_body_that_is_too_large_says_nothing_else_than_its_status(
+    channels: Channels, status: int, expected: NotSent | None
+) -> None:
+    """Many a proxy answers with a page of HTML."""
+    async with endpoint(endpoints.slack, SLACK_PATH) as found:
+        found.answers.append((status, {}, "<p>sorry</p>" * 100_000))
+        result = await channels.slack(found).channel.send(notification(alert()))
+    if result is not None:
+        result = replace(result, error=result.error.partition(" ")[2])
+    assert result == expected
+
+
+async def test_no_half_of_a_secret_is_left_where_an_answer_is_cut(channels: Channels) -> None:
+    async with endpoint(endpoints.slack, SLACK_PATH) as found:
+        found.answers += [(404, {}, "x" * (200 - cut) + found.url) for cut in range(1, len(found.url))]
+        channel = channels.slack(found).channel
+        results = [await channel.send(notification(alert())) for _ in found.answers[:]]
+    assert len(results) > len(SLACK_PATH)
+    assert not [one for one in results if one is None or "T000" in one.error]
+
+
 # PagerDuty.
 
 

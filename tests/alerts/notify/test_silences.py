@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from holdfast.alerts.alert import Severity
-from holdfast.alerts.notify.matching import parse_matchers
+from holdfast.alerts.notify.matching import check_quick, parse_matchers
 from holdfast.alerts.notify.silences import QuietTime
 from holdfast.errors import NotFound
 from holdfast.model.timestamps import parse_rfc3339
@@ -109,3 +109,18 @@ SUNDAY = frozenset({6})
 def test_when_a_quiet_time_is_over(quiet: QuietTime, moment: str, until: str | None) -> None:
     expected = None if until is None else parse_rfc3339(f"{until}Z")
     assert quiet.until_ns({}, parse_rfc3339(f"{moment}Z")) == expected
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+x", "(a|aa)*x", "([a-z]+){2,}x", "a?" * 30 + "a" * 30, ".*.*.*.*x", "(a|a)" * 4]
+)
+def test_a_pattern_that_may_take_for_ever_is_none_for_a_silence(pattern: str) -> None:
+    with pytest.raises(ValueError, match="may take too long"):
+        check_quick(parse_matchers([f"subscription=~{pattern}"]))
+
+
+@pytest.mark.parametrize(
+    "pattern", [".+", "A|B|C", ".*/orders[.].*", ".*/(?:eu|us)-.*", r"a[()+*]{2}\(\)\+\*", r"[]*+?()]+"]
+)
+def test_a_pattern_that_is_quick_is_one(pattern: str) -> None:
+    check_quick(parse_matchers([f"subscription=~{pattern}", "rule=((a+)+)+"]))

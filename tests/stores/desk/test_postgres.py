@@ -129,6 +129,21 @@ async def test_truncate_leaves_no_counters(store: PostgresDeskStore, people: Pos
     assert await store.count(Selection(attributes={"k": "v"}), 10) == 0
 
 
+async def test_truncate_gives_up_the_places_in_ordering_keys(
+    store: PostgresDeskStore, people: PostgresDatabase
+) -> None:
+    await recorded(store, "1", ordering_key="k")
+    await recorded(store, "2", ordering_key="k", sent_message_id="retry", retry_count=1)
+    await recorded(store, "3")
+    out = {"status": QUEUED, "retry_count": 1, "sent_at_ns": 5_000, "sent_message_id": "out"}
+    await recorded(store, "4", ordering_key="k", **out)
+    people.execute("TRUNCATE failed_messages")
+    assert [(place.message_id, place.is_taken) for place in await store.freed_places(10)] == [
+        ("1", False),
+        ("retry", False),
+    ]
+
+
 # Several desks.
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.alerts.alert import Alert, Severity
 from holdfast.alerts.evaluator import Evaluator
-from holdfast.alerts.notify.matching import labels_of, parse_matchers
+from holdfast.alerts.notify.matching import check_quick, labels_of, parse_matchers
 from holdfast.alerts.notify.notification import alert_to_json
 from holdfast.alerts.notify.notifier import Notifier
 from holdfast.alerts.notify.receiver import Receiver
@@ -72,6 +72,7 @@ class Board:
             raise BadInput("endsAt", f"must be within {LONGEST_SILENCE_DAYS} days; change or disable the rule instead")
         try:
             matchers = parse_matchers(match)
+            check_quick(matchers)
         except ValueError as error:
             raise BadInput("match", str(error)) from error
         return self._silence_to_json(await self._notifier.silence(matchers, starts_ns, ends_ns, author, comment))

@@ -56,7 +56,8 @@ class Poster:
             return NotSent(self._shown(answer.error), refused=answer.kind == "blocked")
         if 200 <= answer.status < 300:
             return None
-        said = printable(answer.body.decode(errors="replace").strip(), _LONGEST_SAID)
+        # Secrets first: a cut could leave the half of one, which nobody finds any more.
+        said = printable(self._shown(answer.body.decode(errors="replace").strip()), _LONGEST_SAID)
         error = f"{self._target.authority} answered {answer.status}" + (f": {said}" if said else "")
         is_refusal = 300 <= answer.status < 500 and answer.status not in _LATER
         return NotSent(self._shown(error), is_refusal, retry_after_seconds(answer, self._clock.now_ns()))

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from holdfast.errors import (
@@ -76,6 +76,8 @@ def with_errors(endpoint: Endpoint) -> Endpoint:
             return await endpoint(request)
         except HoldfastError as error:
             return error_response(error)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody is there to read it, and nothing is wrong here
         except Exception:
             log.exception("unexpected error in %s %s", request.method, request.url.path)
             return error_body(500, "INTERNAL", "unexpected error; the server's log has the details")

@@ -1,4 +1,4 @@
-"""Format 3 of the desk's schema: places in ordering keys that failures have given up. When they do is said in
+"""Formats 3 and 5 of the desk's schema: places in ordering keys that failures have given up. When they do is said in
 stores/desk/places_schema.py. A statement that changes many rows notes all of their places at once."""
 
 from __future__ import annotations
@@ -50,3 +50,16 @@ TO_FORMAT_3 = ";\n".join(
         FILL,
     )
 )
+
+# TRUNCATE fires no trigger of DELETE, and has no table of what was there: before it the rows are there still.
+TO_FORMAT_5 = f"""
+CREATE FUNCTION place_truncate() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $body$
+BEGIN
+    INSERT INTO freed_places (subscription, message_id)
+    SELECT f.subscription, {place_of("f")} FROM failed_messages AS f
+    WHERE {has_place("f")} AND {waits("f")} ORDER BY f.id;
+    RETURN NULL;
+END $body$;
+CREATE TRIGGER place_truncate BEFORE TRUNCATE ON failed_messages
+    FOR EACH STATEMENT EXECUTE FUNCTION place_truncate()
+"""  # noqa: S608 - parts of a constant

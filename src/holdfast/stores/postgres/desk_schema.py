@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from holdfast.stores.desk.journey_schema import INDEX_MESSAGES
 from holdfast.stores.postgres.database import Migrations
-from holdfast.stores.postgres.desk_places import TO_FORMAT_3
+from holdfast.stores.postgres.desk_places import TO_FORMAT_3, TO_FORMAT_5
 from holdfast.stores.postgres.desk_totals import TO_FORMAT_2
 
 _TABLES = """
@@ -322,4 +322,4 @@ _FIRST_MIGRATION = ";\n".join(
     )
 )
 
-MIGRATIONS = Migrations((_FIRST_MIGRATION, TO_FORMAT_2, TO_FORMAT_3, INDEX_MESSAGES))
+MIGRATIONS = Migrations((_FIRST_MIGRATION, TO_FORMAT_2, TO_FORMAT_3, INDEX_MESSAGES, TO_FORMAT_5))

@@ -10,8 +10,10 @@ from holdfast.consumer.rehearsal import Rehearsal
 from holdfast.deadletter.edits.editing import Editing
 from holdfast.deadletter.ingest_desk import IngestDesk
 from holdfast.deadletter.manual_replay import ManualReplay
+from holdfast.deadletter.redaction import redaction_from
 from holdfast.deadletter.rehearsing import RouteRules
 from holdfast.ingest.events import Ingest
+from holdfast.ingest.identity import EVENT_ID, digest_key, own_key
 from holdfast.ingest.manual import ManualIngest, Schemas
 from holdfast.ingest.pace import IngestPace
 from holdfast.ingest.validation import Validation
@@ -40,8 +42,9 @@ def ingest_routes(desk: DeskPart, clock: Clock, settings: Settings, schemas: Sch
         settings.desk.max_generation,
     )
     refusals = IngestDesk(desk.intake, desk.store, clock)
+    hides_event_ids = bool(redaction_from(settings.desk).hidden_paths({"json": {EVENT_ID: ""}}))
     return ingest.routes(
         ManualIngest(desk.transport, schemas, replay, project),
-        Ingest(desk.transport, desk.validation, refusals, project),
+        Ingest(desk.transport, desk.validation, refusals, project, digest_key if hides_event_ids else own_key),
         IngestPace(settings.ingest.per_second, clock),
     )
