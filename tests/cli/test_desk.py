@@ -151,7 +151,7 @@ def test_groups(stocked: Launcher) -> None:
 
 
 def test_statistics(stocked: Launcher) -> None:
-    text = printed(stocked, "failures", "stats", "--since", "1h")
+    text = printed(stocked, "failures", "stats", "--since", "4h")
     values = dict(re.split(r"  +", line, maxsplit=1) for line in text.splitlines()[2:] if "  " in line)
     assert values["failed messages"] == "4"
     assert values["permanent failures"] == "3"

@@ -511,7 +511,8 @@ def test_help_has_every_command() -> None:
     )
     section = done.stdout.partition("Operate:\n")[2]
     listed = [line.split()[0] for line in section.split("\n\n")[0].splitlines()]
-    assert listed == ["topics", "subscriptions", "schemas", "snapshots", "publish", "pull", "tail", "push"]
+    resources = ["topics", "subscriptions", "schemas", "snapshots"]
+    assert listed == [*resources, "ingest", "publish", "pull", "tail", "push", "held"]
 
 
 # Google's emulator.
