@@ -134,7 +134,7 @@ def test_a_part_that_is_not_there_is_refused_by_name() -> None:
 
 # Profiles.
 
-LOOP = ("<module> (holdfast:1)", "run (holdfast/cli/run.py:1)")
+LOOP = ("<module> (holdfast:1)", "run (holdfast/cli/run/running.py:1)")
 WRITER = ("Thread._bootstrap (threading.py:9)", "_write_loop (holdfast/stores/sqlite/database.py:1)")
 
 

@@ -29,6 +29,8 @@ from holdfast.settings import CONFIG_VARIABLE, Known, known_settings, load_setti
 from tests.support.process import Launcher, environment
 from tests.support.waiting import eventually
 
+cli.load_all()
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 USER_PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

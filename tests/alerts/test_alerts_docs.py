@@ -27,6 +27,8 @@ from holdfast.outgoing.client import OutgoingClient
 from holdfast.settings import load_settings
 from holdfast.testing import ManualClock
 
+cli.load_all()
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "alerts.md"
 RUNBOOK = ROOT / "docs" / "runbook.md"

@@ -24,7 +24,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import PortTaken
 from holdfast.settings import BrokerSettings, GeneralSettings, Settings
 from holdfast.stores.memory.log import MemoryMessageLog
-from holdfast.wiring.processes import running_broker
+from holdfast.wiring.processes.broker import running_broker
 
 SECONDS = 10.0  # longest wait for any one thing
 FIRST_BYTES_SECONDS = 0.5

@@ -44,7 +44,7 @@ from holdfast.api.rest.app import rest_app
 from holdfast.api.rest.body import LARGEST_BODY_BYTES
 from holdfast.api.rest.rules import Rule, all_rules
 from holdfast.settings import BrokerSettings, GeneralSettings, Settings
-from holdfast.wiring.processes import running_broker
+from holdfast.wiring.processes.broker import running_broker
 
 SECONDS = 10.0  # longest wait for any one call
 

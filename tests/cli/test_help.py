@@ -14,6 +14,8 @@ from tests.support.process import Launcher
 
 WIDEST = 100
 
+cli.load_all()
+
 
 def commands(
     command: click.Command = cli, path: tuple[str, ...] = ()
@@ -56,8 +58,7 @@ def test_a_list_of_commands_cuts_no_sentence(path: tuple[str, ...]) -> None:
 
 def test_the_first_page_lists_every_command_and_where_to_start() -> None:
     text = help_of(())
-    listed = {command.name for section in SECTIONS.values() for command in section}
-    assert listed == set(cli.commands)
+    assert {name for section in SECTIONS.values() for name in section} == set(cli.commands)
     assert [title for title in SECTIONS if f"{title}:" in text] == list(SECTIONS)
     for name, command in cli.commands.items():
         first_words = " ".join((command.help or "").split()[:3])
@@ -68,7 +69,7 @@ def test_the_first_page_lists_every_command_and_where_to_start() -> None:
 
 def test_every_command_that_prints_can_print_json() -> None:
     """All but those that run until they are told to stop, and the one that prints nothing else."""
-    running = {(command.name,) for command in SECTIONS["Run"]}
+    running = {(name,) for name in SECTIONS["Run"]}
     without = {
         path
         for path, command in ALL.items()

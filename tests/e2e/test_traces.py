@@ -378,7 +378,7 @@ import sys
 import aiohttp
 
 from holdfast.settings import load_settings
-from holdfast.wiring.processes import running_up
+from holdfast.wiring.processes.up import running_up
 
 
 async def main():

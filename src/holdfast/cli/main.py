@@ -3,47 +3,56 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import click
 
 import holdfast
-from holdfast.cli.alerts import alerts
-from holdfast.cli.demo import demo
-from holdfast.cli.desk import audit, failures, replay
-from holdfast.cli.ingest import ingest
-from holdfast.cli.load.command import load
-from holdfast.cli.look import docs
-from holdfast.cli.operate.held import held
-from holdfast.cli.operate.messages import publish, pull
-from holdfast.cli.operate.push import push
-from holdfast.cli.operate.schemas import schemas
-from holdfast.cli.operate.snapshots import snapshots
-from holdfast.cli.operate.subscriptions import subscriptions
-from holdfast.cli.operate.tail import tail
-from holdfast.cli.operate.topics import topics
 from holdfast.cli.output import printable
-from holdfast.cli.run import broker, consume, desk, up
-from holdfast.cli.top.command import top
-from holdfast.cli.torture import torture
-from holdfast.cli.trace import trace
 from holdfast.errors import HoldfastError
 
-# The help lists commands in the order in which a newcomer meets them.
+# The help lists commands in the order in which a newcomer meets them. Each is in a module of this package, which is
+# loaded when somebody asks for it: the broker is up sooner for not loading the desk.
 SECTIONS = {
-    "Run": (up, broker, consume, desk),
-    "Try": (demo, load, torture),
-    "Look": (docs,),
-    "Mend": (failures, replay, audit),
-    "Watch": (top, trace, alerts),
-    "Operate": (topics, subscriptions, schemas, snapshots, ingest, publish, pull, tail, push, held),
+    "Run": {"up": "run.up", "broker": "run.broker", "consume": "run.consume", "desk": "run.desk"},
+    "Try": {"demo": "demo", "load": "load.command", "torture": "torture"},
+    "Look": {"docs": "look"},
+    "Mend": {"failures": "desk", "replay": "desk", "audit": "desk"},
+    "Watch": {"top": "top.command", "trace": "trace", "alerts": "alerts"},
+    "Operate": {
+        "topics": "operate.topics",
+        "subscriptions": "operate.subscriptions",
+        "schemas": "operate.schemas",
+        "snapshots": "operate.snapshots",
+        "ingest": "ingest",
+        "publish": "operate.messages",
+        "pull": "operate.messages",
+        "tail": "operate.tail",
+        "push": "operate.push",
+        "held": "operate.held",
+    },
 }
+MODULES = {name: module for section in SECTIONS.values() for name, module in section.items()}
 
 
 class Sectioned(click.Group):
+    def list_commands(self, ctx: click.Context | None) -> list[str]:
+        return list(MODULES)
+
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands and cmd_name in MODULES:
+            self.add_command(getattr(import_module(f"holdfast.cli.{MODULES[cmd_name]}"), cmd_name))
+        return self.commands.get(cmd_name)
+
+    def load_all(self) -> None:
+        for name in MODULES:
+            self.get_command(None, name)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in SECTIONS.items():
+        self.load_all()
+        for title, names in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl([(command.name or "", command.get_short_help_str(80)) for command in commands])
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(80)) for name in names])
 
 
 @click.group(cls=Sectioned, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -56,11 +65,6 @@ def cli() -> None:
 
     Settings come from holdfast.toml, the environment and flags, in that order; docs/settings.md lists them.
     """
-
-
-for _section in SECTIONS.values():
-    for _command in _section:
-        cli.add_command(_command)
 
 
 def main() -> None:
