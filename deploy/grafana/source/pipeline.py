@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders import dashboard
+from grafana_foundation_sdk.builders import dashboard, stat, timeseries
 
 from deploy.grafana.source.parts import CHART_WIDTH, WIDTH, Query, board, chart, just_above, limits, number
 from deploy.grafana.source.promql import anywhere, increase, max_of, measured, of_store, quantile, rate, sum_of
@@ -13,7 +13,23 @@ THIRD = WIDTH // 3
 
 def pipeline() -> dashboard.Dashboard:
     made = board("pipeline", "pipeline overview", "All parts at a glance.")
-    for panel in (
+    for figure in _at_a_glance():
+        made.with_panel(figure)
+    rows = {
+        "The path of a message": _path(),
+        "The consumer": _consumer(),
+        "Failures and alerts": _failures(),
+        "Processes": _processes(),
+    }
+    for title, charts in rows.items():
+        made.with_row(dashboard.Row(title))
+        for panel in charts:
+            made.with_panel(panel)
+    return made
+
+
+def _at_a_glance() -> list[stat.Panel]:
+    return [
         number(
             "Processes",
             Query(f"count({anywhere(process.BUILD)})"),
@@ -35,10 +51,10 @@ def pipeline() -> dashboard.Dashboard:
             limits=just_above(limits("DeadLettersWait", "DeadLettersStay")),
         ),
         number("Alerts firing", Query(sum_of(anywhere(alerts.FIRING))), "Of all processes, as they judge themselves."),
-    ):
-        made.with_panel(panel)
+    ]
 
-    made.with_row(dashboard.Row("The path of a message"))
+
+def _path() -> list[timeseries.Panel]:
     counters = {
         "published": broker.PUBLISHED,
         "delivered": broker.DELIVERED,
@@ -47,51 +63,44 @@ def pipeline() -> dashboard.Dashboard:
         "expired": broker.EXPIRED,
         "dead-lettered": broker.DEAD_LETTERED,
     }
-    made.with_panel(
+    return [
         chart(
             "Messages a second",
             *(Query(rate(anywhere(metric)), name) for name, metric in counters.items()),
             about="One message that two subscriptions have is delivered and acked twice.",
             unit="ops",
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Outcomes a second",
             Query(rate(anywhere(consumer.OUTCOMES), "outcome"), "{{outcome}}"),
             about=consumer.OUTCOMES.doc,
             unit="ops",
             stacked=True,
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Backlog",
             Query(max_of(anywhere(broker.BACKLOG), "subscription"), "{{subscription}}"),
             about=broker.BACKLOG.doc,
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Oldest unacked message",
             Query(measured("OldestUnacked", everywhere=True), "{{subscription}}"),
             about=broker.OLDEST_UNACKED.doc,
             unit="s",
             limits=limits("OldestUnacked", "OldestUnackedHigh"),
-        )
-    )
+        ),
+    ]
 
-    made.with_row(dashboard.Row("The consumer"))
-    made.with_panel(
+
+def _consumer() -> list[timeseries.Panel]:
+    return [
         chart(
             "Handling time",
             *(Query(quantile(share, consumer.HANDLING), f"p{share * 100:g}") for share in (0.5, 0.95, 0.99)),
             about=consumer.HANDLING.doc,
             unit="s",
             width=THIRD,
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Answers with 5xx",
             Query(measured("ServerErrors"), "5xx"),
@@ -99,9 +108,7 @@ def pipeline() -> dashboard.Dashboard:
             unit="percentunit",
             limits=limits("ServerErrors", "ServerErrorsHigh"),
             width=THIRD,
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Answers with 4xx",
             Query(measured("ClientErrors"), "4xx"),
@@ -109,69 +116,60 @@ def pipeline() -> dashboard.Dashboard:
             unit="percentunit",
             limits=limits("ClientErrors", "ClientErrorsHigh"),
             width=THIRD,
-        )
-    )
+        ),
+    ]
 
-    made.with_row(dashboard.Row("Failures and alerts"))
-    made.with_panel(
+
+def _failures() -> list[timeseries.Panel]:
+    return [
         chart(
             "Failed messages recorded",
             Query(of_store(increase(anywhere(desk.RECORDED)), "subscription"), "{{subscription}}"),
             about=desk.RECORDED.doc,
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Alerts firing",
             Query(sum_of(anywhere(alerts.FIRING), "severity"), "{{severity}}"),
             about=alerts.FIRING.doc,
             stacked=True,
-        )
-    )
+        ),
+    ]
 
-    made.with_row(dashboard.Row("Processes"))
-    made.with_panel(
+
+def _processes() -> list[timeseries.Panel]:
+    return [
         chart(
             "Processor time",
             Query(rate(anywhere(process.CPU), "instance"), "{{instance}}"),
             about="Of one core: a process has one event loop, so 1 is all that it can use for most of its work.",
             unit="percentunit",
             width=THIRD,
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Memory",
             Query(max_of(anywhere(process.RESIDENT_MEMORY), "instance"), "{{instance}}"),
             about=process.RESIDENT_MEMORY.doc,
             unit="bytes",
             width=THIRD,
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Open files and connections",
             Query(f"{anywhere(process.OPEN_FDS)} / {anywhere(process.MAX_FDS)}", "{{instance}}"),
             about="Share of what the system allows.",
             unit="percentunit",
             width=THIRD,
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Time since the start",
             Query(f"time() - {anywhere(process.STARTED)}", "{{instance}}"),
             about="It falls to 0 at a restart.",
             unit="s",
-        )
-    )
-    made.with_panel(
+        ),
         chart(
             "Time since the alert rules were judged",
             Query(f"time() - {anywhere(alerts.LAST_EVALUATION)}", "{{instance}}"),
             about="Each process judges them by itself, every 15 seconds unless its settings say otherwise.",
             unit="s",
             width=CHART_WIDTH,
-        )
-    )
-    return made
+        ),
+    ]
