@@ -27,7 +27,8 @@ from holdfast.deadletter.store import DeskStore
 from holdfast.model.failed_message import FailedMessage, FailureStatus
 from holdfast.stores.postgres.desk import PostgresDeskStore
 from holdfast.stores.sqlite.desk import SqliteDeskStore
-from tests.support.postgres import find_binaries, running_postgres
+from holdfast.torture.postgres import find_binaries
+from tests.support.postgres import running_postgres
 
 ROWS = 1_250_000
 TENANTS = 1_000

@@ -23,6 +23,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from holdfast.torture.postgres import find_binaries, somebody_else
 from tests.support.services import require
 from tests.support.waiting import eventually
 
@@ -80,14 +81,6 @@ def running_postgres(settings: Mapping[str, str] = {}) -> Iterator[PostgresServe
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def find_binaries() -> Path | None:
-    """Debian keeps them off the PATH, one directory for each version."""
-    if found := shutil.which("postgres"):
-        return Path(found).resolve().parent
-    versions = Path("/usr/lib/postgresql").glob("*/bin/postgres")
-    return max((path.parent for path in versions), key=lambda path: float(path.parent.name), default=None)
-
-
 class PostgresServer:
     def __init__(self, binaries: Path, directory: Path, settings: Mapping[str, str]) -> None:
         self._binaries = binaries
@@ -126,7 +119,8 @@ class PostgresServer:
 
     def initialise(self) -> None:
         if os.geteuid() == 0:
-            os.chown(self._directory, _somebody().pw_uid, _somebody().pw_gid)
+            user = _somebody()
+            os.chown(self._directory, user.pw_uid, user.pw_gid)
         command: list[str | Path] = [self._binaries / "initdb", "-D", self._data, "-U", ADMIN]
         command += ["-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
         with self._log.open("ab") as log:
@@ -180,12 +174,8 @@ class PostgresServer:
 
 
 def _somebody() -> pwd.struct_passwd:
-    """PostgreSQL refuses to run as root. Its package makes a user for it."""
-    for name in ("postgres", "nobody"):
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
+    if found := somebody_else():
+        return found
     raise RuntimeError("there is neither a user postgres nor nobody to run PostgreSQL as")
 
 
@@ -193,4 +183,5 @@ def _as_somebody() -> dict[str, Any]:
     elsewhere: dict[str, Any] = {"cwd": "/"}  # the current directory may be closed to them
     if os.geteuid() != 0:
         return elsewhere
-    return {**elsewhere, "user": _somebody().pw_uid, "group": _somebody().pw_gid, "extra_groups": []}
+    user = _somebody()
+    return {**elsewhere, "user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}

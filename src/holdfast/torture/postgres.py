@@ -29,7 +29,7 @@ def why_not() -> str:
         return "needs PostgreSQL: no postgres on the PATH nor in /usr/lib/postgresql"
     if importlib.util.find_spec("psycopg") is None or importlib.util.find_spec("psycopg_pool") is None:
         return "needs pip install 'holdfast[postgres]'"
-    if os.geteuid() == 0 and _somebody() is None:
+    if os.geteuid() == 0 and somebody_else() is None:
         return "needs a user that PostgreSQL can run as: postgres or nobody"
     return ""
 
@@ -61,7 +61,7 @@ class Postgres:
 
     async def make(self) -> None:
         if os.geteuid() == 0:
-            somebody = _somebody()
+            somebody = somebody_else()
             assert somebody
             os.chown(self._directory, somebody.pw_uid, somebody.pw_gid)
         command: list[str | Path] = [
@@ -140,7 +140,7 @@ class Postgres:
         return True
 
 
-def _somebody() -> pwd.struct_passwd | None:
+def somebody_else() -> pwd.struct_passwd | None:
     """PostgreSQL refuses to run as root. Its package makes a user for it."""
     for name in ("postgres", "nobody"):
         try:
@@ -156,7 +156,7 @@ os.execv(sys.argv[3], sys.argv[3:])"
 
 
 def _as_somebody(command: Sequence[str | Path]) -> list[str | Path]:
-    somebody = _somebody()
+    somebody = somebody_else()
     if os.geteuid() != 0 or somebody is None:
         return list(command)
     return [sys.executable, "-c", _BECOME, str(somebody.pw_uid), str(somebody.pw_gid), *command]
